@@ -1,0 +1,19 @@
+-- The clock: retries, ticks and rotation ask this one function for the time, so that a test can move it.
+
+create or replace function pgque._now()
+returns timestamptz
+language sql
+volatile
+as $$
+    select clock_timestamp()
+$$;
+
+-- Which cluster this is: two clusters number their transactions independently. It outlives restarts and
+-- failovers, and differs after pg_dump and pg_restore elsewhere.
+create or replace function pgque._cluster()
+returns bigint
+language sql
+stable
+as $$
+    select system_identifier from pg_control_system()
+$$;

@@ -1,0 +1,104 @@
+-- Subscriptions: who reads which queue, and from where.
+
+create or replace function pgque._find_subscription(p_queue pgque.queue, p_consumer text)
+returns int
+language plpgsql
+stable
+as $$
+declare
+    v_sub_id int;
+begin
+    select s.sub_id into v_sub_id
+    from pgque.subscriber s
+    join pgque.consumer c on c.co_id = s.sub_consumer
+    where s.sub_queue = p_queue.queue_id and c.co_name = p_consumer;
+    if not found then
+        perform pgque._require('consumer', p_consumer);
+        perform pgque._fail_consumer_not_found(p_queue.queue_name, p_consumer);
+    end if;
+    return v_sub_id;
+end
+$$;
+
+-- Returns the new sub_id, or NULL if the consumer is subscribed already. Two sessions that subscribe one name
+-- for the first time wait for each other at the consumer's row, always before the subscription's.
+create or replace function pgque._register(p_queue pgque.queue, p_consumer text)
+returns int
+language plpgsql
+as $$
+declare
+    v_consumer_id int;
+    v_sub_id int;
+begin
+    perform pgque._require('consumer', p_consumer);
+    if octet_length(convert_to(p_consumer, 'UTF8')) not between 1 and 255 then
+        perform pgque._fail_invalid_name('consumer', p_consumer, 255);
+    end if;
+    perform from pgque.queue where queue_id = p_queue.queue_id for share;
+    if not found then
+        perform pgque._fail_queue_not_found(p_queue.queue_name);
+    end if;
+    insert into pgque.consumer (co_name) values (p_consumer) on conflict (co_name) do nothing;
+    select co_id into v_consumer_id from pgque.consumer where co_name = p_consumer for key share;
+    insert into pgque.subscriber (sub_queue, sub_consumer)
+    values (p_queue.queue_id, v_consumer_id)
+    on conflict (sub_queue, sub_consumer) do nothing
+    returning sub_id into v_sub_id;
+    return v_sub_id;
+end
+$$;
+
+create or replace function pgque.subscribe(queue text, consumer text)
+returns int
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_sub_id int;
+    v_tick pgque.tick;
+begin
+    perform pgque._require_read_committed();
+    v_sub_id := pgque._register(v_queue, consumer);
+    if v_sub_id is null then
+        return 0;
+    end if;
+    v_tick := pgque._newest_tick(v_queue.queue_id);
+    if v_tick.tick_id is null or not v_queue.queue_external_ticker then
+        v_tick := pgque._make_tick(v_queue, v_tick);
+    end if;
+    perform pgque._start_at(v_sub_id, v_tick);
+    return 1;
+end
+$$;
+comment on function pgque.subscribe(text, text) is
+    'Subscribes a consumer at the end of the queue: it gets what is committed from now on (from the last tick on where an '
+    'external ticker is used). Returns 1, or 0 if it is subscribed already. Raises QU001, QU005, QU011, QU013, QU016.';
+
+create or replace function pgque.unsubscribe(queue text, consumer text)
+returns int
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_sub_id int;
+begin
+    perform pgque._require('consumer', consumer);
+    select s.sub_id into v_sub_id
+    from pgque.subscriber s
+    join pgque.consumer c on c.co_id = s.sub_consumer
+    where s.sub_queue = v_queue.queue_id and c.co_name = unsubscribe.consumer;
+    if not found then
+        return 0;
+    end if;
+    perform pgque._lock_subscription(v_sub_id);
+    delete from pgque.subscriber where sub_id = v_sub_id;
+    return found::int;
+end
+$$;
+comment on function pgque.unsubscribe(text, text) is
+    'Removes a subscription with its position and waiting retries; its dead letters stay. Returns 1, or 0 if there was none. '
+    'Raises QU001, QU013.';

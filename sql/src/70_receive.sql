@@ -1,0 +1,219 @@
+-- Receiving: the window between two ticks, handed out in order of ev_id, in pieces.
+--
+-- A window (S1, S2] holds the messages that S2 shows and S1 does not. By the two rules of the ticker part they
+-- are found without a search:
+--   ids above S1's low mark, up to S2's: a range of the index on ev_id, filtered by the two snapshots;
+--   ids below it: only of transactions that were in progress at S1 and are shown by S2, each a range of the
+--   index on (ev_txid, ev_id). All of them come before the others in order of ev_id.
+-- Both ranges are ordered, so a piece costs its own size, wherever in a window of ten million it lies. A
+-- position within the window (the last settled ev_id) says where the next piece begins.
+--
+-- What receive hands out it writes down as the open batch, before anybody sees it. ack settles exactly that.
+-- Writers of one subscription take turns under its lock (3) and read its newest state after they have it.
+
+-- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
+-- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id.
+create or replace function pgque._window_query(p_storage int, p_stragglers boolean)
+returns text
+language plpgsql
+immutable
+as $$
+declare
+    v_mine constant text := 'ev_queue = $8 and (ev_owner is null or ev_owner = $9)';
+    v_range text;
+    v_stragglers text;
+begin
+    select string_agg(format(
+        'select * from pgque.event_%s_%s where ev_id > greatest($3, $5) and ev_id <= least($4, $6) and %s'
+        ' and not pg_visible_in_snapshot(ev_txid, $1) and pg_visible_in_snapshot(ev_txid, $2)',
+        p_storage, i, v_mine), ' union all ')
+    into v_range
+    from generate_series(0, 2) i;
+    if not p_stragglers then
+        return format('select * from (%s) e order by ev_id limit $7', v_range);
+    end if;
+    select string_agg(format(
+        'select * from pgque.event_%s_%s where ev_txid = x and ev_id > $5 and ev_id <= least($3, $6) and %s',
+        p_storage, i, v_mine), ' union all ')
+    into v_stragglers
+    from generate_series(0, 2) i;
+    return format(
+        'select * from ((select e.* from pg_snapshot_xip($1) x cross join lateral (select * from (%s) t order by ev_id limit $7) e'
+        ' where pg_visible_in_snapshot(x, $2) order by e.ev_id limit $7)'
+        ' union all (select * from (%s) t order by ev_id limit $7)) e order by ev_id limit $7', v_stragglers, v_range);
+end
+$$;
+
+create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state)
+returns text
+language sql
+immutable
+as $$
+    select pgque._window_query(
+        p_queue.queue_storage,
+        p_state.position < p_state.last_low
+            and pg_snapshot_xmin(p_state.last_snapshot) < pg_snapshot_xmax(p_state.last_snapshot)
+    )
+$$;
+
+-- The window in which to go on: the pinned one, or the one up to the next tick.
+create or replace function pgque._next_window(p_queue pgque.queue, p_state pgque.subscription_state)
+returns pgque.subscription_state
+language plpgsql
+volatile
+set enable_seqscan = off
+as $$
+declare
+    v_tick pgque.tick;
+begin
+    if p_state.next_tick is not null then
+        return p_state;
+    end if;
+    select * into v_tick
+    from pgque.tick
+    where tick_queue = p_queue.queue_id and tick_id > p_state.last_tick
+    order by tick_id
+    limit 1;
+    if found then
+        p_state := pgque._enter_window(p_state, v_tick);
+    end if;
+    return p_state;
+end
+$$;
+
+-- After an empty window: on to the first one that has something, in one step however many are empty. If none
+-- has, the cursor goes to the newest tick.
+create or replace function pgque._skip_empty_windows(p_queue pgque.queue, p_state pgque.subscription_state)
+returns pgque.subscription_state
+language plpgsql
+volatile
+set enable_seqscan = off
+as $$
+declare
+    v_newest pgque.tick := pgque._newest_tick(p_queue.queue_id);
+    v_tick pgque.tick;
+    v_event pgque.event;
+    v_all pgque.subscription_state;
+begin
+    if v_newest.tick_id <= p_state.last_tick then
+        return p_state;
+    end if;
+    v_all := pgque._enter_window(p_state, v_newest);
+    execute pgque._window_query(p_queue, v_all) into v_event
+    using v_all.last_snapshot, v_all.next_snapshot, v_all.last_low, v_all.next_seq, 0::bigint, v_all.next_seq,
+        1::bigint, p_queue.queue_id, p_state.sub_id;
+    if v_event.ev_id is null then
+        return pgque._leave_window(v_all);
+    end if;
+    select * into strict v_tick
+    from pgque.tick
+    where tick_queue = p_queue.queue_id
+        and tick_id > p_state.last_tick
+        and pg_visible_in_snapshot(v_event.ev_txid, tick_snapshot)
+    order by tick_id
+    limit 1;
+    return pgque._enter_window(p_state, v_tick);
+end
+$$;
+
+-- Opens the batch under a new number, or hands the open one out once more under the same.
+create or replace function pgque._open_batch(p_state pgque.subscription_state)
+returns pgque.subscription_state
+language plpgsql
+immutable
+as $$
+begin
+    if p_state.batch_open then
+        p_state.deliveries := p_state.deliveries + 1;
+    else
+        p_state.batch_open := true;
+        p_state.batch_no := p_state.batch_no + 1;
+        p_state.deliveries := 1;
+    end if;
+    return p_state;
+end
+$$;
+
+-- An idle consumer passes over idle ticks without a word; its position is written down now and then.
+create or replace function pgque._keep_skipped(p_before pgque.subscription_state, p_after pgque.subscription_state)
+returns void
+language plpgsql
+as $$
+begin
+    if p_before.next_tick is not null
+        or p_after.last_low - p_before.last_low > 1000
+        or (p_after.last_tick > p_before.last_tick and pgque._now() - p_before.active > '10 minutes')
+    then
+        perform pgque._append_state(p_after);
+    end if;
+end
+$$;
+
+create or replace function pgque.receive(queue text, consumer text, max_return int default 100)
+returns setof pgque.received_message
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashagg = off
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_sub_id int := pgque._find_subscription(v_queue, consumer);
+    v_before pgque.subscription_state;
+    v_state pgque.subscription_state;
+    v_open pgque.subscription_state;
+    v_row record;
+    v_count bigint := 0;
+    v_more boolean := false;
+    v_tried boolean := false;
+begin
+    perform pgque._require_read_committed();
+    if max_return is null or max_return < 1 then
+        perform pgque._fail_invalid_argument('max_return', coalesce('is ' || max_return || ', not positive', 'is NULL'));
+    end if;
+    if v_queue.queue_ticker_paused then
+        return;
+    end if;
+    perform pgque._lock_subscription(v_sub_id);
+    v_before := pgque._state(v_sub_id);
+    v_state := v_before;
+    loop
+        v_state := case
+            when v_tried then pgque._skip_empty_windows(v_queue, v_state)
+            else pgque._next_window(v_queue, v_state)
+        end;
+        if v_state.next_tick is null then
+            perform pgque._keep_skipped(v_before, v_state);
+            return;
+        end if;
+        v_open := pgque._open_batch(v_state);
+        for v_row in
+            execute format(
+                'select ev_id, row(coalesce(ev_msg_id, ev_id), $10, ev_type, ev_data, ev_retry, ev_time,'
+                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $11)::pgque.received_message as message'
+                ' from (%s) e', pgque._window_query(v_queue, v_state))
+            using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
+                v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, pgque._batch_id(v_open), v_open.deliveries
+        loop
+            v_more := v_count = max_return;
+            exit when v_more;
+            return next v_row.message;
+            v_count := v_count + 1;
+            v_open.handed_to := v_row.ev_id;
+        end loop;
+        if v_count > 0 then
+            v_open.handed_all := not v_more;
+            perform pgque._append_state(v_open);
+            return;
+        end if;
+        v_state := pgque._leave_window(v_state);
+        v_tried := true;
+    end loop;
+end
+$$;
+comment on function pgque.receive(text, text, int) is
+    'Hands out the next batch of a consumer, or the rest of one, or once more the one that is not acked, under its id; at '
+    'most max_return messages. No rows if there is no tick with anything new, or the queue is paused. The consumer''s other '
+    'receives, acks and nacks wait until this transaction ends. Raises QU001, QU002, QU011, QU013, QU016.';

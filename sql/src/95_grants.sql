@@ -1,0 +1,44 @@
+-- Grants: the whole security model. PUBLIC has nothing; pgque_reader consumes and looks; pgque_writer produces;
+-- pgque_admin has both and the rest. Functions run as their owner, so nobody needs rights on the tables of
+-- messages. Functions whose names begin with _ are nobody's but the owner's.
+
+revoke all on schema pgque from public;
+revoke all on all tables in schema pgque from public;
+revoke all on all sequences in schema pgque from public;
+revoke all on all functions in schema pgque from public;
+
+do $$
+declare
+    v_function regprocedure;
+    v_name text;
+    v_roles text;
+begin
+    grant usage on schema pgque to pgque_reader, pgque_writer, pgque_admin;
+    grant pgque_reader, pgque_writer to pgque_admin;
+    grant select on pgque.queue, pgque.consumer, pgque.subscription, pgque.tick, pgque.retry_queue, pgque.dead_letter
+        to pgque_reader;
+
+    for v_function, v_name in
+        select p.oid::regprocedure, p.proname
+        from pg_catalog.pg_proc p
+        where p.pronamespace = 'pgque'::regnamespace and p.proname not like '\_%'
+    loop
+        v_roles := case
+            when v_name in ('send', 'send_batch', 'insert_event') then 'pgque_writer'
+            when v_name in (
+                'subscribe', 'unsubscribe', 'receive', 'ack', 'ack_to', 'nack', 'release', 'mark_waiting',
+                'tick_if_new', 'next_retry_at', 'ticker', 'force_next_tick', 'force_tick',
+                'register_consumer', 'register_consumer_at', 'unregister_consumer', 'next_batch', 'next_batch_info',
+                'next_batch_custom', 'get_batch_events', 'get_batch_cursor', 'finish_batch', 'event_retry', 'batch_retry',
+                'event_dead', 'get_queue_info', 'get_consumer_info', 'get_batch_info', 'dlq_inspect', 'peek', 'last_event_id'
+            ) then 'pgque_reader'
+            when v_name in ('version', 'status') then 'pgque_reader, pgque_writer'
+            when v_name = 'uninstall' then null
+            else 'pgque_admin'
+        end;
+        if v_roles is not null then
+            execute format('grant execute on function %s to %s', v_function, v_roles);
+        end if;
+    end loop;
+end
+$$;

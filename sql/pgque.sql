@@ -478,10 +478,12 @@ $$;
 -- failovers, and differs after pg_dump and pg_restore elsewhere.
 create or replace function pgque._cluster()
 returns bigint
-language sql
+language plpgsql
 stable
 as $$
-    select system_identifier from pg_control_system()
+begin
+    return (pg_control_system()).system_identifier;
+end
 $$;
 
 -- Queues: create, drop, configure, pause.
@@ -753,21 +755,25 @@ as $$
 declare
     v_id bigint;
     v_queue_id int;
+    v_slot int;
+    v_event_seq regclass;
 begin
+    select queue_id, queue_slot, queue_event_seq into v_queue_id, v_slot, v_event_seq
+    from pgque.queue
+    where queue_name = p_queue and not queue_disable_insert and p_type is not null;
+    if not found then
+        perform pgque._require('type', p_type);
+        perform pgque._fail_send(p_queue);
+    end if;
     insert into pgque.event (
         ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data,
         ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
     )
-    select
-        pg_current_xact_id(), nextval(q.queue_event_seq), clock_timestamp(), q.queue_slot, q.queue_id, p_type, p_data,
+    values (
+        pg_current_xact_id(), nextval(v_event_seq), clock_timestamp(), v_slot, v_queue_id, p_type, p_data,
         p_extra1, p_extra2, p_extra3, p_extra4, p_key, p_headers
-    from pgque.queue q
-    where q.queue_name = p_queue and not q.queue_disable_insert and p_type is not null
-    returning ev_id, ev_queue into v_id, v_queue_id;
-    if v_id is null then
-        perform pgque._require('type', p_type);
-        perform pgque._fail_send(p_queue);
-    end if;
+    )
+    returning ev_id into v_id;
     if pg_try_advisory_lock(1346851159, v_queue_id) then
         perform pg_advisory_unlock(1346851159, v_queue_id);
     else
@@ -1563,35 +1569,6 @@ comment on function pgque.ticker() is
     'Makes a tick in every queue that is due, and moves due retries back into their queues. Returns the number of '
     'queues ticked. Call it every 100 ms or so. Raises QU011, QU016.';
 
-create or replace function pgque.tick_if_new(queue text)
-returns bigint
-language plpgsql
-security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-    v_queue pgque.queue := pgque._find_queue(queue);
-    v_last pgque.tick;
-begin
-    perform pgque._require_read_committed();
-    if v_queue.queue_ticker_paused or v_queue.queue_external_ticker then
-        return null;
-    end if;
-    if pgque._move_due(v_queue) > 0 then
-        return null;  -- what we moved ourselves can only be in the tick of a later transaction
-    end if;
-    v_last := pgque._newest_tick(v_queue.queue_id);
-    if not pgque._has_news(v_queue, v_last) then
-        return null;
-    end if;
-    return (pgque._make_tick(v_queue, v_last)).tick_id;
-end
-$$;
-comment on function pgque.tick_if_new(text) is
-    'For consumers: moves due retries, and makes a tick at once if it would show anything new. Call it in a transaction of '
-    'its own. Returns the tick''s id, or NULL where there is nothing new, the queue is paused or has an external ticker, or '
-    'retries were moved (they are in the next tick; next_retry_at then says now). Raises QU001, QU011, QU016.';
-
 create or replace function pgque.force_next_tick(queue text)
 returns bigint
 language plpgsql
@@ -1621,6 +1598,41 @@ as $$
     select pgque.force_next_tick(queue)
 $$;
 comment on function pgque.force_tick(text) is 'PgQ''s name for force_next_tick(queue).';
+
+-- Waking: what a consumer calls that wants its messages at once, whether a ticker runs or not.
+--
+-- The loop: tick_if_new, receive; where that gives nothing, mark_waiting(true) on the listening session, look
+-- once more, and wait for a notification, the time of next_retry_at, or the poll interval. A sender that did not
+-- see the mark had looked before it was set; it commits before our last look, or its message waits for the next.
+
+create or replace function pgque.tick_if_new(queue text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_last pgque.tick;
+begin
+    perform pgque._require_read_committed();
+    if v_queue.queue_ticker_paused or v_queue.queue_external_ticker then
+        return null;
+    end if;
+    if pgque._move_due(v_queue) > 0 then
+        return null;  -- what we moved ourselves can only be in the tick of a later transaction
+    end if;
+    v_last := pgque._newest_tick(v_queue.queue_id);
+    if not pgque._has_news(v_queue, v_last) then
+        return null;
+    end if;
+    return (pgque._make_tick(v_queue, v_last)).tick_id;
+end
+$$;
+comment on function pgque.tick_if_new(text) is
+    'For consumers: moves due retries, and makes a tick at once if it would show anything new. Call it in a transaction of '
+    'its own. Returns the tick''s id, or NULL where there is nothing new, the queue is paused or has an external ticker, or '
+    'retries were moved (they are in the next tick; next_retry_at then says now). Raises QU001, QU011, QU016.';
 
 create or replace function pgque.next_retry_at(queue text)
 returns timestamptz
@@ -1788,49 +1800,71 @@ comment on function pgque.unsubscribe(text, text) is
 -- What receive hands out it writes down as the open batch, before anybody sees it. ack settles exactly that.
 -- Writers of one subscription take turns under its lock (3) and read its newest state after they have it.
 
--- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
--- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id.
-create or replace function pgque._window_query(p_storage int, p_stragglers boolean)
+-- The event tables that hold anything. What a tick shows was there before the tick, so a table without a
+-- page now has nothing of a window; leaving it out saves its share of planning.
+create or replace function pgque._event_tables(p_queue pgque.queue)
+returns text[]
+language plpgsql
+volatile
+as $$
+declare
+    v_tables text[] := '{}';
+    v_table text;
+begin
+    for i in 0..2 loop
+        v_table := p_queue.queue_data_pfx || '_' || i;
+        if i = p_queue.queue_cur_table or pg_relation_size(v_table::regclass) > 0 then
+            v_tables := v_tables || v_table;
+        end if;
+    end loop;
+    return v_tables;
+end
+$$;
+
+-- One query over tables of one shape; %s in the pattern stands for the table.
+create or replace function pgque._union(p_pattern text, p_tables text[])
 returns text
 language plpgsql
 immutable
 as $$
 declare
-    v_mine constant text := 'ev_queue = $8 and (ev_owner is null or ev_owner = $9)';
-    v_range text;
-    v_stragglers text;
+    v_union text;
+    v_table text;
 begin
-    select string_agg(format(
-        'select * from pgque.event_%s_%s where ev_id > greatest($3, $5) and ev_id <= least($4, $6) and %s'
-        ' and not pg_visible_in_snapshot(ev_txid, $1) and pg_visible_in_snapshot(ev_txid, $2)',
-        p_storage, i, v_mine), ' union all ')
-    into v_range
-    from generate_series(0, 2) i;
-    if not p_stragglers then
-        return format('select * from (%s) e order by ev_id limit $7', v_range);
-    end if;
-    select string_agg(format(
-        'select * from pgque.event_%s_%s where ev_txid = x and ev_id > $5 and ev_id <= least($3, $6) and %s',
-        p_storage, i, v_mine), ' union all ')
-    into v_stragglers
-    from generate_series(0, 2) i;
-    return format(
-        'select * from ((select e.* from pg_snapshot_xip($1) x cross join lateral (select * from (%s) t order by ev_id limit $7) e'
-        ' where pg_visible_in_snapshot(x, $2) order by e.ev_id limit $7)'
-        ' union all (select * from (%s) t order by ev_id limit $7)) e order by ev_id limit $7', v_stragglers, v_range);
+    foreach v_table in array p_tables loop
+        v_union := concat_ws(' union all ', v_union, format(p_pattern, v_table));
+    end loop;
+    return v_union;
 end
 $$;
 
-create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state)
+-- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
+-- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id. The columns must begin with ev_id.
+create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state, p_columns text)
 returns text
-language sql
-immutable
+language plpgsql
+volatile
 as $$
-    select pgque._window_query(
-        p_queue.queue_storage,
-        p_state.position < p_state.last_low
-            and pg_snapshot_xmin(p_state.last_snapshot) < pg_snapshot_xmax(p_state.last_snapshot)
-    )
+declare
+    v_tables constant text[] := pgque._event_tables(p_queue);
+    v_branch constant text := 'select ' || p_columns
+        || ' from %s where ev_queue = $8 and (ev_owner is null or ev_owner = $9) and ';
+    v_range constant text := pgque._union(
+        v_branch || 'ev_id > greatest($3, $5) and ev_id <= least($4, $6)'
+        ' and not pg_visible_in_snapshot(ev_txid, $1) and pg_visible_in_snapshot(ev_txid, $2)', v_tables);
+    v_stragglers text;
+begin
+    if p_state.position >= p_state.last_low or not exists (
+        select from pg_snapshot_xip(p_state.last_snapshot) x where pg_visible_in_snapshot(x, p_state.next_snapshot)
+    ) then
+        return v_range || ' order by ev_id limit $7';
+    end if;
+    v_stragglers := pgque._union(v_branch || 'ev_txid = x and ev_id > $5 and ev_id <= least($3, $6)', v_tables);
+    return format(
+        '(select e.* from pg_snapshot_xip($1) x cross join lateral (%s order by ev_id limit $7) e'
+        ' where pg_visible_in_snapshot(x, $2) order by e.ev_id limit $7)'
+        ' union all (%s order by ev_id limit $7) order by ev_id limit $7', v_stragglers, v_range);
+end
 $$;
 
 -- The window in which to go on: the pinned one, or the one up to the next tick.
@@ -1869,14 +1903,14 @@ as $$
 declare
     v_newest pgque.tick := pgque._newest_tick(p_queue.queue_id);
     v_tick pgque.tick;
-    v_event pgque.event;
+    v_event record;
     v_all pgque.subscription_state;
 begin
     if v_newest.tick_id <= p_state.last_tick then
         return p_state;
     end if;
     v_all := pgque._enter_window(p_state, v_newest);
-    execute pgque._window_query(p_queue, v_all) into v_event
+    execute pgque._window_query(p_queue, v_all, 'ev_id, ev_txid') into v_event
     using v_all.last_snapshot, v_all.next_snapshot, v_all.last_low, v_all.next_seq, 0::bigint, v_all.next_seq,
         1::bigint, p_queue.queue_id, p_state.sub_id;
     if v_event.ev_id is null then
@@ -1933,7 +1967,6 @@ security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashagg = off
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
@@ -1967,10 +2000,9 @@ begin
         end if;
         v_open := pgque._open_batch(v_state);
         for v_row in
-            execute format(
-                'select ev_id, row(coalesce(ev_msg_id, ev_id), $10, ev_type, ev_data, ev_retry, ev_time,'
-                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $11)::pgque.received_message as message'
-                ' from (%s) e', pgque._window_query(v_queue, v_state))
+            execute pgque._window_query(v_queue, v_state,
+                'ev_id, row(coalesce(ev_msg_id, ev_id), $10, ev_type, ev_data, ev_retry, ev_time,'
+                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $11)::pgque.received_message as message')
             using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
                 v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, pgque._batch_id(v_open), v_open.deliveries
         loop
@@ -2063,11 +2095,9 @@ declare
     v_event pgque.event;
     v_query text;
 begin
-    select string_agg(format(
-        'select * from pgque.event_%1$s_%2$s where ev_id = $1 and ev_msg_id is null'
-        ' union all select * from pgque.event_%1$s_%2$s where ev_msg_id = $1', p_queue.queue_storage, i), ' union all ')
-    into v_query
-    from generate_series(0, 2) i;
+    v_query := pgque._union(
+        'select * from %1$s where ev_id = $1 and ev_msg_id is null union all select * from %1$s where ev_msg_id = $1',
+        pgque._event_tables(p_queue));
     execute format(
         'select * from (%s) e where ev_queue = $2 and (ev_owner is null or ev_owner = $3) and ev_id <= $4'
         ' and not pg_visible_in_snapshot(ev_txid, $5) and pg_visible_in_snapshot(ev_txid, $6)', v_query)
@@ -2957,9 +2987,7 @@ begin
     return query execute format(
         'select ev_id, null::bigint, ev_type, ev_data, ev_retry, ev_time, ev_extra1, ev_extra2, ev_extra3, ev_extra4,'
         ' ev_key, ev_headers, 0 from (%s) e order by ev_id limit $3',
-        (select string_agg(format(
-            'select * from pgque.event_%s_%s where ev_id > $1 and ev_queue = $2 and ev_owner is null', v_queue.queue_storage, i
-        ), ' union all ') from generate_series(0, 2) i))
+        pgque._union('select * from %s where ev_id > $1 and ev_queue = $2 and ev_owner is null', pgque._event_tables(v_queue)))
     using coalesce(after_id, 9223372036854775807), v_queue.queue_id, max_return;
 end
 $$;
@@ -3143,7 +3171,8 @@ declare
 begin
     return query execute format(
         'select coalesce(ev_msg_id, ev_id), ev_time, ev_txid::text::bigint, ev_retry, ev_type, ev_data,'
-        ' ev_extra1, ev_extra2, ev_extra3, ev_extra4 from (%s) e', pgque._window_query(v_queue, v_state))
+        ' ev_extra1, ev_extra2, ev_extra3, ev_extra4 from (%s) e', pgque._window_query(v_queue, v_state,
+        'ev_id, ev_msg_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4'))
     using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
         v_state.handed_to, 9223372036854775807, v_queue.queue_id, v_state.sub_id;
 end
@@ -3275,13 +3304,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = 'd06531565b605a366e9605e9625b1a4aaaa6691dd216c0c59242ecce2cc449ab'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '2d6311d222c54eb06023d1fd6d24894a1f5420ac7e364c7401b33a3144978f30'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, 'd06531565b605a366e9605e9625b1a4aaaa6691dd216c0c59242ecce2cc449ab') = 0
+            and strpos(p.prosrc, '2d6311d222c54eb06023d1fd6d24894a1f5420ac7e364c7401b33a3144978f30') = 0
     ) f
 $$;
 

@@ -12,8 +12,10 @@ $$;
 -- failovers, and differs after pg_dump and pg_restore elsewhere.
 create or replace function pgque._cluster()
 returns bigint
-language sql
+language plpgsql
 stable
 as $$
-    select system_identifier from pg_control_system()
+begin
+    return (pg_control_system()).system_identifier;
+end
 $$;

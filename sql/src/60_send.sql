@@ -40,21 +40,25 @@ as $$
 declare
     v_id bigint;
     v_queue_id int;
+    v_slot int;
+    v_event_seq regclass;
 begin
+    select queue_id, queue_slot, queue_event_seq into v_queue_id, v_slot, v_event_seq
+    from pgque.queue
+    where queue_name = p_queue and not queue_disable_insert and p_type is not null;
+    if not found then
+        perform pgque._require('type', p_type);
+        perform pgque._fail_send(p_queue);
+    end if;
     insert into pgque.event (
         ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data,
         ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
     )
-    select
-        pg_current_xact_id(), nextval(q.queue_event_seq), clock_timestamp(), q.queue_slot, q.queue_id, p_type, p_data,
+    values (
+        pg_current_xact_id(), nextval(v_event_seq), clock_timestamp(), v_slot, v_queue_id, p_type, p_data,
         p_extra1, p_extra2, p_extra3, p_extra4, p_key, p_headers
-    from pgque.queue q
-    where q.queue_name = p_queue and not q.queue_disable_insert and p_type is not null
-    returning ev_id, ev_queue into v_id, v_queue_id;
-    if v_id is null then
-        perform pgque._require('type', p_type);
-        perform pgque._fail_send(p_queue);
-    end if;
+    )
+    returning ev_id into v_id;
     if pg_try_advisory_lock(1346851159, v_queue_id) then
         perform pg_advisory_unlock(1346851159, v_queue_id);
     else

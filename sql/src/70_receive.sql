@@ -11,49 +11,71 @@
 -- What receive hands out it writes down as the open batch, before anybody sees it. ack settles exactly that.
 -- Writers of one subscription take turns under its lock (3) and read its newest state after they have it.
 
--- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
--- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id.
-create or replace function pgque._window_query(p_storage int, p_stragglers boolean)
+-- The event tables that hold anything. What a tick shows was there before the tick, so a table without a
+-- page now has nothing of a window; leaving it out saves its share of planning.
+create or replace function pgque._event_tables(p_queue pgque.queue)
+returns text[]
+language plpgsql
+volatile
+as $$
+declare
+    v_tables text[] := '{}';
+    v_table text;
+begin
+    for i in 0..2 loop
+        v_table := p_queue.queue_data_pfx || '_' || i;
+        if i = p_queue.queue_cur_table or pg_relation_size(v_table::regclass) > 0 then
+            v_tables := v_tables || v_table;
+        end if;
+    end loop;
+    return v_tables;
+end
+$$;
+
+-- One query over tables of one shape; %s in the pattern stands for the table.
+create or replace function pgque._union(p_pattern text, p_tables text[])
 returns text
 language plpgsql
 immutable
 as $$
 declare
-    v_mine constant text := 'ev_queue = $8 and (ev_owner is null or ev_owner = $9)';
-    v_range text;
-    v_stragglers text;
+    v_union text;
+    v_table text;
 begin
-    select string_agg(format(
-        'select * from pgque.event_%s_%s where ev_id > greatest($3, $5) and ev_id <= least($4, $6) and %s'
-        ' and not pg_visible_in_snapshot(ev_txid, $1) and pg_visible_in_snapshot(ev_txid, $2)',
-        p_storage, i, v_mine), ' union all ')
-    into v_range
-    from generate_series(0, 2) i;
-    if not p_stragglers then
-        return format('select * from (%s) e order by ev_id limit $7', v_range);
-    end if;
-    select string_agg(format(
-        'select * from pgque.event_%s_%s where ev_txid = x and ev_id > $5 and ev_id <= least($3, $6) and %s',
-        p_storage, i, v_mine), ' union all ')
-    into v_stragglers
-    from generate_series(0, 2) i;
-    return format(
-        'select * from ((select e.* from pg_snapshot_xip($1) x cross join lateral (select * from (%s) t order by ev_id limit $7) e'
-        ' where pg_visible_in_snapshot(x, $2) order by e.ev_id limit $7)'
-        ' union all (select * from (%s) t order by ev_id limit $7)) e order by ev_id limit $7', v_stragglers, v_range);
+    foreach v_table in array p_tables loop
+        v_union := concat_ws(' union all ', v_union, format(p_pattern, v_table));
+    end loop;
+    return v_union;
 end
 $$;
 
-create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state)
+-- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
+-- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id. The columns must begin with ev_id.
+create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state, p_columns text)
 returns text
-language sql
-immutable
+language plpgsql
+volatile
 as $$
-    select pgque._window_query(
-        p_queue.queue_storage,
-        p_state.position < p_state.last_low
-            and pg_snapshot_xmin(p_state.last_snapshot) < pg_snapshot_xmax(p_state.last_snapshot)
-    )
+declare
+    v_tables constant text[] := pgque._event_tables(p_queue);
+    v_branch constant text := 'select ' || p_columns
+        || ' from %s where ev_queue = $8 and (ev_owner is null or ev_owner = $9) and ';
+    v_range constant text := pgque._union(
+        v_branch || 'ev_id > greatest($3, $5) and ev_id <= least($4, $6)'
+        ' and not pg_visible_in_snapshot(ev_txid, $1) and pg_visible_in_snapshot(ev_txid, $2)', v_tables);
+    v_stragglers text;
+begin
+    if p_state.position >= p_state.last_low or not exists (
+        select from pg_snapshot_xip(p_state.last_snapshot) x where pg_visible_in_snapshot(x, p_state.next_snapshot)
+    ) then
+        return v_range || ' order by ev_id limit $7';
+    end if;
+    v_stragglers := pgque._union(v_branch || 'ev_txid = x and ev_id > $5 and ev_id <= least($3, $6)', v_tables);
+    return format(
+        '(select e.* from pg_snapshot_xip($1) x cross join lateral (%s order by ev_id limit $7) e'
+        ' where pg_visible_in_snapshot(x, $2) order by e.ev_id limit $7)'
+        ' union all (%s order by ev_id limit $7) order by ev_id limit $7', v_stragglers, v_range);
+end
 $$;
 
 -- The window in which to go on: the pinned one, or the one up to the next tick.
@@ -92,14 +114,14 @@ as $$
 declare
     v_newest pgque.tick := pgque._newest_tick(p_queue.queue_id);
     v_tick pgque.tick;
-    v_event pgque.event;
+    v_event record;
     v_all pgque.subscription_state;
 begin
     if v_newest.tick_id <= p_state.last_tick then
         return p_state;
     end if;
     v_all := pgque._enter_window(p_state, v_newest);
-    execute pgque._window_query(p_queue, v_all) into v_event
+    execute pgque._window_query(p_queue, v_all, 'ev_id, ev_txid') into v_event
     using v_all.last_snapshot, v_all.next_snapshot, v_all.last_low, v_all.next_seq, 0::bigint, v_all.next_seq,
         1::bigint, p_queue.queue_id, p_state.sub_id;
     if v_event.ev_id is null then
@@ -156,7 +178,6 @@ security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashagg = off
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
@@ -190,10 +211,9 @@ begin
         end if;
         v_open := pgque._open_batch(v_state);
         for v_row in
-            execute format(
-                'select ev_id, row(coalesce(ev_msg_id, ev_id), $10, ev_type, ev_data, ev_retry, ev_time,'
-                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $11)::pgque.received_message as message'
-                ' from (%s) e', pgque._window_query(v_queue, v_state))
+            execute pgque._window_query(v_queue, v_state,
+                'ev_id, row(coalesce(ev_msg_id, ev_id), $10, ev_type, ev_data, ev_retry, ev_time,'
+                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $11)::pgque.received_message as message')
             using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
                 v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, pgque._batch_id(v_open), v_open.deliveries
         loop

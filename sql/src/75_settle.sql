@@ -66,11 +66,9 @@ declare
     v_event pgque.event;
     v_query text;
 begin
-    select string_agg(format(
-        'select * from pgque.event_%1$s_%2$s where ev_id = $1 and ev_msg_id is null'
-        ' union all select * from pgque.event_%1$s_%2$s where ev_msg_id = $1', p_queue.queue_storage, i), ' union all ')
-    into v_query
-    from generate_series(0, 2) i;
+    v_query := pgque._union(
+        'select * from %1$s where ev_id = $1 and ev_msg_id is null union all select * from %1$s where ev_msg_id = $1',
+        pgque._event_tables(p_queue));
     execute format(
         'select * from (%s) e where ev_queue = $2 and (ev_owner is null or ev_owner = $3) and ev_id <= $4'
         ' and not pg_visible_in_snapshot(ev_txid, $5) and pg_visible_in_snapshot(ev_txid, $6)', v_query)

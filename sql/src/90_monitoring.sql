@@ -236,9 +236,7 @@ begin
     return query execute format(
         'select ev_id, null::bigint, ev_type, ev_data, ev_retry, ev_time, ev_extra1, ev_extra2, ev_extra3, ev_extra4,'
         ' ev_key, ev_headers, 0 from (%s) e order by ev_id limit $3',
-        (select string_agg(format(
-            'select * from pgque.event_%s_%s where ev_id > $1 and ev_queue = $2 and ev_owner is null', v_queue.queue_storage, i
-        ), ' union all ') from generate_series(0, 2) i))
+        pgque._union('select * from %s where ev_id > $1 and ev_queue = $2 and ev_owner is null', pgque._event_tables(v_queue)))
     using coalesce(after_id, 9223372036854775807), v_queue.queue_id, max_return;
 end
 $$;

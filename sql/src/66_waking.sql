@@ -1,0 +1,82 @@
+-- Waking: what a consumer calls that wants its messages at once, whether a ticker runs or not.
+--
+-- The loop: tick_if_new, receive; where that gives nothing, mark_waiting(true) on the listening session, look
+-- once more, and wait for a notification, the time of next_retry_at, or the poll interval. A sender that did not
+-- see the mark had looked before it was set; it commits before our last look, or its message waits for the next.
+
+create or replace function pgque.tick_if_new(queue text)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_last pgque.tick;
+begin
+    perform pgque._require_read_committed();
+    if v_queue.queue_ticker_paused or v_queue.queue_external_ticker then
+        return null;
+    end if;
+    if pgque._move_due(v_queue) > 0 then
+        return null;  -- what we moved ourselves can only be in the tick of a later transaction
+    end if;
+    v_last := pgque._newest_tick(v_queue.queue_id);
+    if not pgque._has_news(v_queue, v_last) then
+        return null;
+    end if;
+    return (pgque._make_tick(v_queue, v_last)).tick_id;
+end
+$$;
+comment on function pgque.tick_if_new(text) is
+    'For consumers: moves due retries, and makes a tick at once if it would show anything new. Call it in a transaction of '
+    'its own. Returns the tick''s id, or NULL where there is nothing new, the queue is paused or has an external ticker, or '
+    'retries were moved (they are in the next tick; next_retry_at then says now). Raises QU001, QU011, QU016.';
+
+create or replace function pgque.next_retry_at(queue text)
+returns timestamptz
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_pass pgque.delayed_pass;
+begin
+    if not v_queue.queue_ticker_paused and not v_queue.queue_external_ticker
+        and pgque._has_news(v_queue, pgque._newest_tick(v_queue.queue_id))
+    then
+        return pgque._now();
+    end if;
+    v_pass := pgque._last_pass(v_queue.queue_id);
+    return (
+        select min(d.ev_retry_after)
+        from pgque.delayed_event d
+        where d.ev_queue = v_queue.queue_id and d.ev_retry_after > v_pass.pass_time
+    );
+end
+$$;
+comment on function pgque.next_retry_at(text) is
+    'When a consumer of this queue should look again at the latest: the earliest retry time, or now if something waits '
+    'for a tick. NULL if nothing is known to come. Raises QU001.';
+
+create or replace function pgque.mark_waiting(queue text, waiting boolean)
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue_id constant int := (pgque._find_queue(queue)).queue_id;
+begin
+    if waiting then
+        perform pg_advisory_lock_shared(1346851159, v_queue_id);
+    else
+        perform pg_advisory_unlock_shared(1346851159, v_queue_id);
+    end if;
+end
+$$;
+comment on function pgque.mark_waiting(text, boolean) is
+    'On the session that listens to pgque_<queue>: while the mark is set, sends notify that channel. Set it, then look once '
+    'more before waiting. The end of the session removes it. Raises QU001.';

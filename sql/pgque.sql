@@ -81,18 +81,20 @@ declare
     v_role text;
 begin
     foreach v_role in array array['pgque_reader', 'pgque_writer', 'pgque_admin'] loop
-        if not exists (select from pg_catalog.pg_roles where rolname = v_role) then
+        continue when exists (select from pg_catalog.pg_roles where rolname = v_role);
+        begin
             execute format('create role %I nologin', v_role);
-        end if;
+        exception
+            when duplicate_object or unique_violation then
+                null;  -- another database of the cluster installs at this moment
+            when insufficient_privilege then
+                raise exception using
+                    errcode = 'insufficient_privilege',
+                    message = format('role "%s" does not exist and %s may not create it', v_role, current_user),
+                    hint = 'Let somebody with CREATEROLE run: create role pgque_reader; create role pgque_writer;'
+                        ' create role pgque_admin;';
+        end;
     end loop;
-exception
-    when insufficient_privilege then
-        raise exception using
-            errcode = 'insufficient_privilege',
-            message = format('role "%s" does not exist and %s may not create it', v_role, current_user),
-            hint = 'Let somebody with CREATEROLE run: create role pgque_reader; create role pgque_writer; create role pgque_admin;';
-    when duplicate_object or unique_violation then
-        null;  -- another database of the cluster installs at this moment
 end
 $$;
 
@@ -973,6 +975,8 @@ begin
 end
 $$;
 
+-- A subscription without a row stands before everything. That is so only in a copy of the database in which the
+-- table was reclaimed while the copy was made; what it has read may come again there.
 create or replace function pgque._state(p_sub_id int)
 returns pgque.subscription_state
 language plpgsql
@@ -987,6 +991,9 @@ begin
     where sub_id = p_sub_id
     order by version desc
     limit 1;
+    if not found then
+        v_state := row(p_sub_id, 0, 0, 0, 0, '1:1:', null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
+    end if;
     return v_state;
 end
 $$;
@@ -1003,7 +1010,6 @@ begin
 end
 $$;
 
--- A new position counts from version 0 of a new sub_id, so nothing can be there yet.
 create or replace function pgque._start_at(p_sub_id int, p_tick pgque.tick)
 returns void
 language plpgsql
@@ -1011,8 +1017,6 @@ as $$
 declare
     v_state pgque.subscription_state := pgque._state(p_sub_id);
 begin
-    v_state.sub_id := p_sub_id;
-    v_state.version := coalesce(v_state.version, 0);
     v_state.last_tick := p_tick.tick_id;
     v_state.last_low := p_tick.tick_event_low;
     v_state.last_snapshot := p_tick.tick_snapshot;
@@ -1021,7 +1025,6 @@ begin
     v_state.next_seq := null;
     v_state.next_snapshot := null;
     v_state.position := 0;
-    v_state.batch_no := coalesce(v_state.batch_no, 0);
     v_state.batch_open := false;
     v_state.handed_to := null;
     v_state.handed_all := null;
@@ -1172,7 +1175,12 @@ begin
     for i in 0..2 loop
         execute format('lock table pgque.event_%s_%s in share row exclusive mode', v_queue.queue_storage, i);
     end loop;
-    v_last_id := coalesce(v_tick.tick_event_seq, 0);
+    v_last_id := greatest(0, v_tick.tick_event_seq, (
+        select max(greatest(t.last_low, t.next_seq))
+        from pgque.subscriber s
+        cross join pgque._state(s.sub_id) t
+        where s.sub_queue = p_queue.queue_id
+    ));
     perform pgque._renumber_delayed(v_queue);
     for v_sub_id in select sub_id from pgque.subscriber where sub_queue = p_queue.queue_id order by sub_id loop
         perform pgque._delay_unread(v_queue, v_sub_id, v_last_id);
@@ -1744,6 +1752,9 @@ declare
     v_tick pgque.tick;
 begin
     perform pgque._require_read_committed();
+    if pgque._numbered_elsewhere(v_queue, pgque._newest_tick(v_queue.queue_id)) then
+        perform pgque._renumber(v_queue);  -- before we share the queue's row with other subscribers
+    end if;
     v_sub_id := pgque._register(v_queue, consumer);
     if v_sub_id is null then
         return 0;
@@ -2467,11 +2478,43 @@ returns boolean
 language plpgsql
 volatile
 as $$
-declare
-    v_empty boolean;
 begin
-    execute format('select not exists (select from pgque.%I)', p_table) into v_empty;
-    return v_empty;
+    return pg_relation_size(format('pgque.%I', p_table)) = 0;
+end
+$$;
+
+create or replace function pgque._event_table(p_queue pgque.queue, p_ahead int)
+returns text
+language plpgsql
+immutable
+as $$
+begin
+    return format('event_%s_%s', p_queue.queue_storage, (p_queue.queue_cur_table + p_ahead) % 3);
+end
+$$;
+
+create or replace function pgque._switch_is_due(p_queue pgque.queue)
+returns boolean
+language plpgsql
+volatile
+as $$
+begin
+    return pgque._now() - p_queue.queue_switch_time >= p_queue.queue_rotation_period
+        and not pgque._is_empty(pgque._event_table(p_queue, 0))
+        and pgque._is_empty(pgque._event_table(p_queue, 1));
+end
+$$;
+
+-- Looked at without a lock, since locking a row is written to the disk.
+create or replace function pgque._rotation_is_due(p_queue pgque.queue)
+returns boolean
+language plpgsql
+volatile
+as $$
+begin
+    return pgque._switch_is_due(p_queue)
+        or not pgque._is_empty(pgque._event_table(p_queue, 1))
+        or not pgque._is_empty(pgque._event_table(p_queue, 2));
 end
 $$;
 
@@ -2510,10 +2553,9 @@ as $$
 declare
     v_txid xid8;
 begin
-    if pgque._is_empty(p_table) or pgque._has_unread(p_queue, p_table) or not pgque._lock_at_once(p_table) then
-        return 0;
-    end if;
-    if pgque._has_unread(p_queue, p_table) then
+    if pgque._is_empty(p_table) or pgque._has_unread(p_queue, p_table) or not pgque._lock_at_once(p_table)
+        or pgque._has_unread(p_queue, p_table)  -- once more, now that nobody can be inserting
+    then
         return 0;
     end if;
     execute format('select ev_txid from pgque.%I order by ev_txid desc limit 1', p_table) into v_txid;
@@ -2533,25 +2575,22 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
-    v_next int;
     v_done int := 0;
 begin
     perform pgque._require_read_committed();
+    if not pgque._rotation_is_due(v_queue) then
+        return 0;
+    end if;
     select * into v_queue from pgque.queue where queue_id = v_queue.queue_id for no key update skip locked;
     if not found then
         return 0;
     end if;
     for i in 1..2 loop
-        v_done := v_done + pgque._truncate_if_read(
-            v_queue, format('event_%s_%s', v_queue.queue_storage, (v_queue.queue_cur_table + i) % 3));
+        v_done := v_done + pgque._truncate_if_read(v_queue, pgque._event_table(v_queue, i));
     end loop;
-    v_next := (v_queue.queue_cur_table + 1) % 3;
-    if pgque._now() - v_queue.queue_switch_time >= v_queue.queue_rotation_period
-        and pgque._is_empty(format('event_%s_%s', v_queue.queue_storage, v_next))
-        and not pgque._is_empty(format('event_%s_%s', v_queue.queue_storage, v_queue.queue_cur_table))
-    then
+    if pgque._switch_is_due(v_queue) then
         update pgque.queue
-        set queue_cur_table = v_next, queue_switch_time = pgque._now()
+        set queue_cur_table = (queue_cur_table + 1) % 3, queue_switch_time = pgque._now()
         where queue_id = v_queue.queue_id;
         v_done := v_done + 1;
     end if;
@@ -2616,16 +2655,23 @@ create or replace function pgque._kept_delayed_event(p_slot int)
 returns setof pgque.delayed_event
 language sql
 as $$
+    with passes as materialized (
+        select p.* from pgque.queue q cross join pgque._last_pass(q.queue_id) p
+    ),
+    owners as materialized (
+        select s.sub_id, case when t.batch_open then pgque._batch_id(t) end as open_batch
+        from pgque.subscriber s
+        cross join pgque._state(s.sub_id) t
+    )
     select d.*
     from pgque.delayed_event d
-    join pgque.subscriber s on s.sub_id = d.ev_owner
-    cross join pgque._last_pass(d.ev_queue) p
-    cross join pgque._state(d.ev_owner) t
+    join passes p on p.pass_queue = d.ev_queue
+    join owners o on o.sub_id = d.ev_owner
     where d.state_slot = p_slot
         and (
             d.ev_retry_after > p.pass_time
             or not pg_visible_in_snapshot(d.ev_txid, p.pass_snapshot)
-            or (t.batch_open and pgque._batch_id(t) = d.ev_batch_id)
+            or d.ev_batch_id = o.open_batch
         )
 $$;
 
@@ -2635,26 +2681,32 @@ create or replace function pgque._kept_tick(p_slot int)
 returns setof pgque.tick
 language sql
 as $$
-    with cursors as (
-        select s.sub_queue, min(t.last_tick) as oldest
-        from pgque.subscriber s
-        cross join pgque._state(s.sub_id) t
-        group by s.sub_queue
+    with queues as materialized (
+        select
+            n.tick_queue,
+            n.tick_id as newest,
+            (
+                select min(t.last_tick)
+                from pgque.subscriber s
+                cross join pgque._state(s.sub_id) t
+                where s.sub_queue = q.queue_id
+            ) as oldest_cursor
+        from pgque.queue q
+        cross join pgque._newest_tick(q.queue_id) n
     ),
     numbered as (
         select
             t as tick,
-            t.tick_id = max(t.tick_id) over (partition by t.tick_queue) as newest,
+            t.tick_id = q.newest as is_newest,
             row_number() over (partition by t.tick_queue order by t.tick_id) as position,
             count(*) over (partition by t.tick_queue) as waiting
         from pgque.tick t
-        join pgque.queue q on q.queue_id = t.tick_queue
-        left join cursors c on c.sub_queue = t.tick_queue
-        where t.tick_id > c.oldest or t.tick_id = (pgque._newest_tick(t.tick_queue)).tick_id
+        join queues q on q.tick_queue = t.tick_queue
+        where t.tick_id > q.oldest_cursor or t.tick_id = q.newest
     )
     select (tick).*
     from numbered
-    where (tick).state_slot = p_slot and (newest or position % (1 + waiting / 10000) = 0)
+    where (tick).state_slot = p_slot and (is_newest or position % (1 + waiting / 10000) = 0)
 $$;
 
 create or replace function pgque._keep_rows(p_state_table text, p_old int, p_new int)
@@ -2675,6 +2727,17 @@ begin
 end
 $$;
 
+create or replace function pgque._has_grown(p_slot pgque.state_slot)
+returns boolean
+language plpgsql
+volatile
+as $$
+begin
+    return pg_relation_size(format('pgque.%I', p_slot.state_table || '_' || p_slot.current_slot))
+        >= greatest(8 * 1024 * 1024, 4 * p_slot.kept_bytes);
+end
+$$;
+
 create or replace function pgque._turn_state_table(p_state_table text)
 returns int
 language plpgsql
@@ -2684,15 +2747,16 @@ declare
     v_old text;
     v_new text;
 begin
-    select * into v_slot from pgque.state_slot where state_table = p_state_table for no key update skip locked;
-    if not found then
-        return 0;
-    end if;
+    select * into v_slot from pgque.state_slot where state_table = p_state_table;
     v_old := format('%s_%s', p_state_table, v_slot.current_slot);
     v_new := format('%s_%s', p_state_table, 1 - v_slot.current_slot);
-    if pg_relation_size(format('pgque.%I', v_old)) < greatest(8 * 1024 * 1024, 4 * v_slot.kept_bytes)
-        or not pgque._lock_at_once(v_old)
-    then
+    if not pgque._has_grown(v_slot) then
+        return 0;
+    end if;
+    perform from pgque.state_slot
+    where state_table = p_state_table and current_slot = v_slot.current_slot
+    for no key update skip locked;
+    if not found or not pgque._lock_at_once(v_old) then
         return 0;
     end if;
     perform pgque._keep_rows(p_state_table, v_slot.current_slot, 1 - v_slot.current_slot);
@@ -2736,7 +2800,7 @@ begin
     v_done := pgque.maint_retry_events() + pgque.maint_rotate_tables_step2() + pgque._clear_dropped();
     v_done := v_done + coalesce((
         select sum(pgque.maint_rotate_tables_step1(q.queue_name))
-        from (select queue_name from pgque.queue order by queue_id) q
+        from (select queue_name from pgque.queue q where pgque._rotation_is_due(q) order by queue_id) q
     ), 0);
     -- once a minute is enough to see in status() that upkeep runs
     update pgque.installation
@@ -2751,39 +2815,53 @@ comment on function pgque.maint() is
 
 -- Looking: views and functions for people and dashboards. They change nothing and work on a standby.
 
-create or replace view pgque.subscription as
-select
-    s.sub_id,
-    s.sub_queue,
-    s.sub_consumer,
-    t.last_tick as sub_last_tick,
-    t.active as sub_active,
-    case when t.batch_open then pgque._batch_id(t) end as sub_batch,
-    t.next_tick as sub_next_tick
-from pgque.subscriber s
-cross join lateral pgque._state(s.sub_id) t;
-comment on view pgque.subscription is 'PgQ''s table: where each subscription stands.';
+-- A view reads tables with its owner's rights, but calls functions with those of whoever looks. So what the
+-- two views show comes from functions that run as their owner.
+create or replace function pgque.get_subscriptions(
+    out sub_id int, out sub_queue int, out sub_consumer int, out sub_last_tick bigint, out sub_active timestamptz,
+    out sub_batch bigint, out sub_next_tick bigint
+)
+returns setof record
+language sql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select
+        s.sub_id, s.sub_queue, s.sub_consumer, t.last_tick, t.active,
+        case when t.batch_open then pgque._batch_id(t) end,
+        t.next_tick
+    from pgque.subscriber s
+    cross join pgque._state(s.sub_id) t
+$$;
+comment on function pgque.get_subscriptions() is 'What the view subscription shows.';
+
+create or replace view pgque.subscription as select * from pgque.get_subscriptions();
+comment on view pgque.subscription is
+    'PgQ''s table: where each subscription stands. sub_batch is the open batch, NULL if there is none.';
+
+create or replace function pgque.get_retries()
+returns setof pgque.delayed_event
+language sql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select d.*
+    from pgque.queue q
+    cross join pgque._last_pass(q.queue_id) p
+    join pgque.delayed_event d on d.ev_queue = q.queue_id
+    where d.ev_retry_after > p.pass_time or not pg_visible_in_snapshot(d.ev_txid, p.pass_snapshot)
+$$;
+comment on function pgque.get_retries() is 'What the view retry_queue shows.';
 
 create or replace view pgque.retry_queue as
 select
-    d.ev_retry_after,
-    d.ev_queue,
-    d.ev_id,
-    d.ev_time,
-    d.ev_txid,
-    d.ev_owner,
-    d.ev_retry,
-    d.ev_type,
-    d.ev_data,
-    d.ev_extra1,
-    d.ev_extra2,
-    d.ev_extra3,
-    d.ev_extra4,
-    d.ev_reason
-from pgque.delayed_event d
-cross join lateral pgque._last_pass(d.ev_queue) p
-where d.ev_retry_after > p.pass_time or not pg_visible_in_snapshot(d.ev_txid, p.pass_snapshot);
-comment on view pgque.retry_queue is 'PgQ''s table: messages that wait for their retry time.';
+    ev_retry_after, ev_queue, ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data,
+    ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, ev_reason
+from pgque.get_retries();
+comment on view pgque.retry_queue is
+    'PgQ''s table: messages that wait for their retry time. ev_owner is the sub_id of the consumer that gets it.';
 
 create or replace function pgque.get_queue_info(
     out queue_name text, out queue_ntables int, out queue_cur_table int, out queue_rotation_period interval,
@@ -3304,13 +3382,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '2d6311d222c54eb06023d1fd6d24894a1f5420ac7e364c7401b33a3144978f30'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '1b7d217944877c2e94465831cb60649c790a2746bf2447e8a7302f16218c7770'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, '2d6311d222c54eb06023d1fd6d24894a1f5420ac7e364c7401b33a3144978f30') = 0
+            and strpos(p.prosrc, '1b7d217944877c2e94465831cb60649c790a2746bf2447e8a7302f16218c7770') = 0
     ) f
 $$;
 
@@ -3463,7 +3541,7 @@ begin
                 'tick_if_new', 'next_retry_at', 'ticker', 'force_next_tick', 'force_tick',
                 'register_consumer', 'register_consumer_at', 'unregister_consumer', 'next_batch', 'next_batch_info',
                 'next_batch_custom', 'get_batch_events', 'get_batch_cursor', 'finish_batch', 'event_retry', 'batch_retry',
-                'event_dead', 'get_queue_info', 'get_consumer_info', 'get_batch_info', 'dlq_inspect', 'peek', 'last_event_id'
+                'event_dead', 'get_subscriptions', 'get_retries', 'get_queue_info', 'get_consumer_info', 'get_batch_info', 'dlq_inspect', 'peek', 'last_event_id'
             ) then 'pgque_reader'
             when v_name in ('version', 'status') then 'pgque_reader, pgque_writer'
             when v_name = 'uninstall' then null

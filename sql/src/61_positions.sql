@@ -10,6 +10,8 @@ begin
 end
 $$;
 
+-- A subscription without a row stands before everything. That is so only in a copy of the database in which the
+-- table was reclaimed while the copy was made; what it has read may come again there.
 create or replace function pgque._state(p_sub_id int)
 returns pgque.subscription_state
 language plpgsql
@@ -24,6 +26,9 @@ begin
     where sub_id = p_sub_id
     order by version desc
     limit 1;
+    if not found then
+        v_state := row(p_sub_id, 0, 0, 0, 0, '1:1:', null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
+    end if;
     return v_state;
 end
 $$;
@@ -40,7 +45,6 @@ begin
 end
 $$;
 
--- A new position counts from version 0 of a new sub_id, so nothing can be there yet.
 create or replace function pgque._start_at(p_sub_id int, p_tick pgque.tick)
 returns void
 language plpgsql
@@ -48,8 +52,6 @@ as $$
 declare
     v_state pgque.subscription_state := pgque._state(p_sub_id);
 begin
-    v_state.sub_id := p_sub_id;
-    v_state.version := coalesce(v_state.version, 0);
     v_state.last_tick := p_tick.tick_id;
     v_state.last_low := p_tick.tick_event_low;
     v_state.last_snapshot := p_tick.tick_snapshot;
@@ -58,7 +60,6 @@ begin
     v_state.next_seq := null;
     v_state.next_snapshot := null;
     v_state.position := 0;
-    v_state.batch_no := coalesce(v_state.batch_no, 0);
     v_state.batch_open := false;
     v_state.handed_to := null;
     v_state.handed_all := null;

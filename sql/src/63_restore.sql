@@ -85,7 +85,12 @@ begin
     for i in 0..2 loop
         execute format('lock table pgque.event_%s_%s in share row exclusive mode', v_queue.queue_storage, i);
     end loop;
-    v_last_id := coalesce(v_tick.tick_event_seq, 0);
+    v_last_id := greatest(0, v_tick.tick_event_seq, (
+        select max(greatest(t.last_low, t.next_seq))
+        from pgque.subscriber s
+        cross join pgque._state(s.sub_id) t
+        where s.sub_queue = p_queue.queue_id
+    ));
     perform pgque._renumber_delayed(v_queue);
     for v_sub_id in select sub_id from pgque.subscriber where sub_queue = p_queue.queue_id order by sub_id loop
         perform pgque._delay_unread(v_queue, v_sub_id, v_last_id);

@@ -60,6 +60,9 @@ declare
     v_tick pgque.tick;
 begin
     perform pgque._require_read_committed();
+    if pgque._numbered_elsewhere(v_queue, pgque._newest_tick(v_queue.queue_id)) then
+        perform pgque._renumber(v_queue);  -- before we share the queue's row with other subscribers
+    end if;
     v_sub_id := pgque._register(v_queue, consumer);
     if v_sub_id is null then
         return 0;

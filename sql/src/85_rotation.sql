@@ -24,11 +24,43 @@ returns boolean
 language plpgsql
 volatile
 as $$
-declare
-    v_empty boolean;
 begin
-    execute format('select not exists (select from pgque.%I)', p_table) into v_empty;
-    return v_empty;
+    return pg_relation_size(format('pgque.%I', p_table)) = 0;
+end
+$$;
+
+create or replace function pgque._event_table(p_queue pgque.queue, p_ahead int)
+returns text
+language plpgsql
+immutable
+as $$
+begin
+    return format('event_%s_%s', p_queue.queue_storage, (p_queue.queue_cur_table + p_ahead) % 3);
+end
+$$;
+
+create or replace function pgque._switch_is_due(p_queue pgque.queue)
+returns boolean
+language plpgsql
+volatile
+as $$
+begin
+    return pgque._now() - p_queue.queue_switch_time >= p_queue.queue_rotation_period
+        and not pgque._is_empty(pgque._event_table(p_queue, 0))
+        and pgque._is_empty(pgque._event_table(p_queue, 1));
+end
+$$;
+
+-- Looked at without a lock, since locking a row is written to the disk.
+create or replace function pgque._rotation_is_due(p_queue pgque.queue)
+returns boolean
+language plpgsql
+volatile
+as $$
+begin
+    return pgque._switch_is_due(p_queue)
+        or not pgque._is_empty(pgque._event_table(p_queue, 1))
+        or not pgque._is_empty(pgque._event_table(p_queue, 2));
 end
 $$;
 
@@ -67,10 +99,9 @@ as $$
 declare
     v_txid xid8;
 begin
-    if pgque._is_empty(p_table) or pgque._has_unread(p_queue, p_table) or not pgque._lock_at_once(p_table) then
-        return 0;
-    end if;
-    if pgque._has_unread(p_queue, p_table) then
+    if pgque._is_empty(p_table) or pgque._has_unread(p_queue, p_table) or not pgque._lock_at_once(p_table)
+        or pgque._has_unread(p_queue, p_table)  -- once more, now that nobody can be inserting
+    then
         return 0;
     end if;
     execute format('select ev_txid from pgque.%I order by ev_txid desc limit 1', p_table) into v_txid;
@@ -90,25 +121,22 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
-    v_next int;
     v_done int := 0;
 begin
     perform pgque._require_read_committed();
+    if not pgque._rotation_is_due(v_queue) then
+        return 0;
+    end if;
     select * into v_queue from pgque.queue where queue_id = v_queue.queue_id for no key update skip locked;
     if not found then
         return 0;
     end if;
     for i in 1..2 loop
-        v_done := v_done + pgque._truncate_if_read(
-            v_queue, format('event_%s_%s', v_queue.queue_storage, (v_queue.queue_cur_table + i) % 3));
+        v_done := v_done + pgque._truncate_if_read(v_queue, pgque._event_table(v_queue, i));
     end loop;
-    v_next := (v_queue.queue_cur_table + 1) % 3;
-    if pgque._now() - v_queue.queue_switch_time >= v_queue.queue_rotation_period
-        and pgque._is_empty(format('event_%s_%s', v_queue.queue_storage, v_next))
-        and not pgque._is_empty(format('event_%s_%s', v_queue.queue_storage, v_queue.queue_cur_table))
-    then
+    if pgque._switch_is_due(v_queue) then
         update pgque.queue
-        set queue_cur_table = v_next, queue_switch_time = pgque._now()
+        set queue_cur_table = (queue_cur_table + 1) % 3, queue_switch_time = pgque._now()
         where queue_id = v_queue.queue_id;
         v_done := v_done + 1;
     end if;

@@ -29,16 +29,23 @@ create or replace function pgque._kept_delayed_event(p_slot int)
 returns setof pgque.delayed_event
 language sql
 as $$
+    with passes as materialized (
+        select p.* from pgque.queue q cross join pgque._last_pass(q.queue_id) p
+    ),
+    owners as materialized (
+        select s.sub_id, case when t.batch_open then pgque._batch_id(t) end as open_batch
+        from pgque.subscriber s
+        cross join pgque._state(s.sub_id) t
+    )
     select d.*
     from pgque.delayed_event d
-    join pgque.subscriber s on s.sub_id = d.ev_owner
-    cross join pgque._last_pass(d.ev_queue) p
-    cross join pgque._state(d.ev_owner) t
+    join passes p on p.pass_queue = d.ev_queue
+    join owners o on o.sub_id = d.ev_owner
     where d.state_slot = p_slot
         and (
             d.ev_retry_after > p.pass_time
             or not pg_visible_in_snapshot(d.ev_txid, p.pass_snapshot)
-            or (t.batch_open and pgque._batch_id(t) = d.ev_batch_id)
+            or d.ev_batch_id = o.open_batch
         )
 $$;
 
@@ -48,26 +55,32 @@ create or replace function pgque._kept_tick(p_slot int)
 returns setof pgque.tick
 language sql
 as $$
-    with cursors as (
-        select s.sub_queue, min(t.last_tick) as oldest
-        from pgque.subscriber s
-        cross join pgque._state(s.sub_id) t
-        group by s.sub_queue
+    with queues as materialized (
+        select
+            n.tick_queue,
+            n.tick_id as newest,
+            (
+                select min(t.last_tick)
+                from pgque.subscriber s
+                cross join pgque._state(s.sub_id) t
+                where s.sub_queue = q.queue_id
+            ) as oldest_cursor
+        from pgque.queue q
+        cross join pgque._newest_tick(q.queue_id) n
     ),
     numbered as (
         select
             t as tick,
-            t.tick_id = max(t.tick_id) over (partition by t.tick_queue) as newest,
+            t.tick_id = q.newest as is_newest,
             row_number() over (partition by t.tick_queue order by t.tick_id) as position,
             count(*) over (partition by t.tick_queue) as waiting
         from pgque.tick t
-        join pgque.queue q on q.queue_id = t.tick_queue
-        left join cursors c on c.sub_queue = t.tick_queue
-        where t.tick_id > c.oldest or t.tick_id = (pgque._newest_tick(t.tick_queue)).tick_id
+        join queues q on q.tick_queue = t.tick_queue
+        where t.tick_id > q.oldest_cursor or t.tick_id = q.newest
     )
     select (tick).*
     from numbered
-    where (tick).state_slot = p_slot and (newest or position % (1 + waiting / 10000) = 0)
+    where (tick).state_slot = p_slot and (is_newest or position % (1 + waiting / 10000) = 0)
 $$;
 
 create or replace function pgque._keep_rows(p_state_table text, p_old int, p_new int)
@@ -88,6 +101,17 @@ begin
 end
 $$;
 
+create or replace function pgque._has_grown(p_slot pgque.state_slot)
+returns boolean
+language plpgsql
+volatile
+as $$
+begin
+    return pg_relation_size(format('pgque.%I', p_slot.state_table || '_' || p_slot.current_slot))
+        >= greatest(8 * 1024 * 1024, 4 * p_slot.kept_bytes);
+end
+$$;
+
 create or replace function pgque._turn_state_table(p_state_table text)
 returns int
 language plpgsql
@@ -97,15 +121,16 @@ declare
     v_old text;
     v_new text;
 begin
-    select * into v_slot from pgque.state_slot where state_table = p_state_table for no key update skip locked;
-    if not found then
-        return 0;
-    end if;
+    select * into v_slot from pgque.state_slot where state_table = p_state_table;
     v_old := format('%s_%s', p_state_table, v_slot.current_slot);
     v_new := format('%s_%s', p_state_table, 1 - v_slot.current_slot);
-    if pg_relation_size(format('pgque.%I', v_old)) < greatest(8 * 1024 * 1024, 4 * v_slot.kept_bytes)
-        or not pgque._lock_at_once(v_old)
-    then
+    if not pgque._has_grown(v_slot) then
+        return 0;
+    end if;
+    perform from pgque.state_slot
+    where state_table = p_state_table and current_slot = v_slot.current_slot
+    for no key update skip locked;
+    if not found or not pgque._lock_at_once(v_old) then
         return 0;
     end if;
     perform pgque._keep_rows(p_state_table, v_slot.current_slot, 1 - v_slot.current_slot);

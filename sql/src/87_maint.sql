@@ -12,7 +12,7 @@ begin
     v_done := pgque.maint_retry_events() + pgque.maint_rotate_tables_step2() + pgque._clear_dropped();
     v_done := v_done + coalesce((
         select sum(pgque.maint_rotate_tables_step1(q.queue_name))
-        from (select queue_name from pgque.queue order by queue_id) q
+        from (select queue_name from pgque.queue q where pgque._rotation_is_due(q) order by queue_id) q
     ), 0);
     -- once a minute is enough to see in status() that upkeep runs
     update pgque.installation

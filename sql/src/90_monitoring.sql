@@ -1,38 +1,52 @@
 -- Looking: views and functions for people and dashboards. They change nothing and work on a standby.
 
-create or replace view pgque.subscription as
-select
-    s.sub_id,
-    s.sub_queue,
-    s.sub_consumer,
-    t.last_tick as sub_last_tick,
-    t.active as sub_active,
-    case when t.batch_open then pgque._batch_id(t) end as sub_batch,
-    t.next_tick as sub_next_tick
-from pgque.subscriber s
-cross join lateral pgque._state(s.sub_id) t;
-comment on view pgque.subscription is 'PgQ''s table: where each subscription stands.';
+-- A view reads tables with its owner's rights, but calls functions with those of whoever looks. So what the
+-- two views show comes from functions that run as their owner.
+create or replace function pgque.get_subscriptions(
+    out sub_id int, out sub_queue int, out sub_consumer int, out sub_last_tick bigint, out sub_active timestamptz,
+    out sub_batch bigint, out sub_next_tick bigint
+)
+returns setof record
+language sql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select
+        s.sub_id, s.sub_queue, s.sub_consumer, t.last_tick, t.active,
+        case when t.batch_open then pgque._batch_id(t) end,
+        t.next_tick
+    from pgque.subscriber s
+    cross join pgque._state(s.sub_id) t
+$$;
+comment on function pgque.get_subscriptions() is 'What the view subscription shows.';
+
+create or replace view pgque.subscription as select * from pgque.get_subscriptions();
+comment on view pgque.subscription is
+    'PgQ''s table: where each subscription stands. sub_batch is the open batch, NULL if there is none.';
+
+create or replace function pgque.get_retries()
+returns setof pgque.delayed_event
+language sql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select d.*
+    from pgque.queue q
+    cross join pgque._last_pass(q.queue_id) p
+    join pgque.delayed_event d on d.ev_queue = q.queue_id
+    where d.ev_retry_after > p.pass_time or not pg_visible_in_snapshot(d.ev_txid, p.pass_snapshot)
+$$;
+comment on function pgque.get_retries() is 'What the view retry_queue shows.';
 
 create or replace view pgque.retry_queue as
 select
-    d.ev_retry_after,
-    d.ev_queue,
-    d.ev_id,
-    d.ev_time,
-    d.ev_txid,
-    d.ev_owner,
-    d.ev_retry,
-    d.ev_type,
-    d.ev_data,
-    d.ev_extra1,
-    d.ev_extra2,
-    d.ev_extra3,
-    d.ev_extra4,
-    d.ev_reason
-from pgque.delayed_event d
-cross join lateral pgque._last_pass(d.ev_queue) p
-where d.ev_retry_after > p.pass_time or not pg_visible_in_snapshot(d.ev_txid, p.pass_snapshot);
-comment on view pgque.retry_queue is 'PgQ''s table: messages that wait for their retry time.';
+    ev_retry_after, ev_queue, ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data,
+    ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, ev_reason
+from pgque.get_retries();
+comment on view pgque.retry_queue is
+    'PgQ''s table: messages that wait for their retry time. ev_owner is the sub_id of the consumer that gets it.';
 
 create or replace function pgque.get_queue_info(
     out queue_name text, out queue_ntables int, out queue_cur_table int, out queue_rotation_period interval,

@@ -346,7 +346,7 @@ create table if not exists pgque.tick (
     tick_queue int not null,
     state_slot int not null,
     tick_event_seq bigint not null,   -- no message that the snapshot shows has a higher ev_id
-    tick_event_low bigint not null,   -- all messages of transactions that began later have a higher ev_id
+    tick_event_low bigint not null,   -- messages of transactions that began after the snapshot have a higher ev_id
     tick_snapshot pg_snapshot not null,
     tick_pending xid8[] not null      -- in progress then, and may have sent to this queue
 ) partition by list (state_slot);
@@ -360,11 +360,13 @@ create table if not exists pgque.subscription_state (
     last_tick bigint not null,
     last_low bigint not null,
     last_snapshot pg_snapshot not null,
+    last_pending xid8[] not null,
     -- the window that is being handed out, NULL between two windows; settled up to ev_id = position
     next_tick bigint,
     next_low bigint,
     next_seq bigint,
     next_snapshot pg_snapshot,
+    next_pending xid8[],
     position bigint not null,
     -- the batch: what was handed out of the window and is not settled
     batch_no bigint not null,
@@ -992,7 +994,7 @@ begin
     order by version desc
     limit 1;
     if not found then
-        v_state := row(p_sub_id, 0, 0, 0, 0, '1:1:', null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
+        v_state := row(p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
     end if;
     return v_state;
 end
@@ -1020,10 +1022,12 @@ begin
     v_state.last_tick := p_tick.tick_id;
     v_state.last_low := p_tick.tick_event_low;
     v_state.last_snapshot := p_tick.tick_snapshot;
+    v_state.last_pending := p_tick.tick_pending;
     v_state.next_tick := null;
     v_state.next_low := null;
     v_state.next_seq := null;
     v_state.next_snapshot := null;
+    v_state.next_pending := null;
     v_state.position := 0;
     v_state.batch_open := false;
     v_state.handed_to := null;
@@ -1043,10 +1047,12 @@ begin
     p_state.last_tick := p_state.next_tick;
     p_state.last_low := p_state.next_low;
     p_state.last_snapshot := p_state.next_snapshot;
+    p_state.last_pending := p_state.next_pending;
     p_state.next_tick := null;
     p_state.next_low := null;
     p_state.next_seq := null;
     p_state.next_snapshot := null;
+    p_state.next_pending := null;
     p_state.position := 0;
     p_state.batch_open := false;
     p_state.handed_to := null;
@@ -1065,6 +1071,7 @@ begin
     p_state.next_low := p_tick.tick_event_low;
     p_state.next_seq := p_tick.tick_event_seq;
     p_state.next_snapshot := p_tick.tick_snapshot;
+    p_state.next_pending := p_tick.tick_pending;
     p_state.position := 0;
     return p_state;
 end
@@ -1341,7 +1348,12 @@ comment on function pgque.maint_retry_events() is
 -- tick_event_low is read before the snapshot and tick_event_seq after it. A sender has its transaction number
 -- before it takes an ev_id, and ids come from a sequence with cache 1. Hence:
 --   whoever is shown by the snapshot took ids up to tick_event_seq;
---   whoever had no transaction number yet at the snapshot takes ids above tick_event_low.
+--   whoever has a number at or above the snapshot's end takes ids above tick_event_low.
+-- The second needs help: a snapshot ends after the highest number that is finished, and leaves out running
+-- transactions with higher ones. So a transaction number is used up between tick_event_low and the snapshot, by a
+-- subtransaction that is rolled back: whoever took an id up to tick_event_low has a lower number, and is shown by
+-- the snapshot or listed in it as in progress.
+--
 -- Ids alone do not tell what is new: a transaction that sent before the tick and commits after it leaves the
 -- sequence where it was. Such transactions are in tick_pending, until the tick after their end.
 --
@@ -1371,6 +1383,19 @@ as $$
     select coalesce(pg_sequence_last_value(p_queue.queue_event_seq), 0)
 $$;
 
+create or replace function pgque._use_up_transaction_number()
+returns void
+language plpgsql
+as $$
+begin
+    perform pg_logical_emit_message(true, 'pgque', '');  -- gives the subtransaction a number, and does nothing else
+    raise exception using errcode = 'QU000';
+exception
+    when sqlstate 'QU000' then
+        null;
+end
+$$;
+
 create or replace function pgque._take_tick(p_queue pgque.queue, p_tick_id bigint default null)
 returns pgque.tick
 language plpgsql
@@ -1381,6 +1406,7 @@ declare
 begin
     perform pg_advisory_lock(1346851156, p_queue.queue_id);
     v_tick.tick_event_low := pgque._last_event_id(p_queue);
+    perform pgque._use_up_transaction_number();
     v_tick.tick_snapshot := pg_current_snapshot();
     v_tick.tick_event_seq := pgque._last_event_id(p_queue);
     v_tick.tick_id := coalesce(p_tick_id, nextval(p_queue.queue_tick_seq));
@@ -1413,8 +1439,8 @@ begin
 end
 $$;
 
--- p_ignore: the number of our own transaction where it has sent nothing, only ticked other queues.
-create or replace function pgque._make_tick(p_queue pgque.queue, p_last pgque.tick, p_ignore xid8 default null)
+-- p_fresh: our own transaction has sent nothing, only made ticks, so nobody waits for its end.
+create or replace function pgque._make_tick(p_queue pgque.queue, p_last pgque.tick, p_fresh boolean)
 returns pgque.tick
 language plpgsql
 volatile
@@ -1426,7 +1452,7 @@ begin
         return pgque._renumber(p_queue);
     end if;
     v_tick := pgque._take_tick(p_queue);
-    v_tick.tick_pending := pgque._pending(p_last, v_tick, p_ignore);
+    v_tick.tick_pending := pgque._pending(p_last, v_tick, case when p_fresh then pg_current_xact_id_if_assigned() end);
     return pgque._store_tick(p_queue, v_tick);
 end
 $$;
@@ -1503,7 +1529,7 @@ begin
     if v_queue.queue_ticker_paused or not pgque._tick_is_due(v_queue, v_last) then
         return null;
     end if;
-    return (pgque._make_tick(v_queue, v_last)).tick_id;
+    return (pgque._make_tick(v_queue, v_last, pg_current_xact_id_if_assigned() is null)).tick_id;
 end
 $$;
 comment on function pgque.ticker(text) is
@@ -1564,9 +1590,7 @@ begin
         where not q.queue_ticker_paused and not q.queue_external_ticker and pgque._tick_is_due(q, t)
         order by q.queue_id
     loop
-        perform pgque._make_tick(
-            v_queue, pgque._newest_tick(v_queue.queue_id), case when v_fresh then pg_current_xact_id_if_assigned() end
-        );
+        perform pgque._make_tick(v_queue, pgque._newest_tick(v_queue.queue_id), v_fresh);
         v_ticked := v_ticked + 1;
     end loop;
     perform pgque.maint_retry_events();
@@ -1634,7 +1658,7 @@ begin
     if not pgque._has_news(v_queue, v_last) then
         return null;
     end if;
-    return (pgque._make_tick(v_queue, v_last)).tick_id;
+    return (pgque._make_tick(v_queue, v_last, pg_current_xact_id_if_assigned() is null)).tick_id;
 end
 $$;
 comment on function pgque.tick_if_new(text) is
@@ -1761,7 +1785,7 @@ begin
     end if;
     v_tick := pgque._newest_tick(v_queue.queue_id);
     if v_tick.tick_id is null or not v_queue.queue_external_ticker then
-        v_tick := pgque._make_tick(v_queue, v_tick);
+        v_tick := pgque._make_tick(v_queue, v_tick, false);
     end if;
     perform pgque._start_at(v_sub_id, v_tick);
     return 1;
@@ -1800,11 +1824,11 @@ comment on function pgque.unsubscribe(text, text) is
 
 -- Receiving: the window between two ticks, handed out in order of ev_id, in pieces.
 --
--- A window (S1, S2] holds the messages that S2 shows and S1 does not. By the two rules of the ticker part they
--- are found without a search:
+-- A window (S1, S2] holds the messages that S2 shows and S1 does not. By the rules of the ticker part they are
+-- found without a search:
 --   ids above S1's low mark, up to S2's: a range of the index on ev_id, filtered by the two snapshots;
---   ids below it: only of transactions that were in progress at S1 and are shown by S2, each a range of the
---   index on (ev_txid, ev_id). All of them come before the others in order of ev_id.
+--   ids below it: only of transactions that were pending at S1 and are shown by S2, each a range of the index
+--   on (ev_txid, ev_id). All of them come before the others in order of ev_id.
 -- Both ranges are ordered, so a piece costs its own size, wherever in a window of ten million it lies. A
 -- position within the window (the last settled ev_id) says where the next piece begins.
 --
@@ -1850,7 +1874,8 @@ end
 $$;
 
 -- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
--- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id. The columns must begin with ev_id.
+-- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id; $10: transactions pending at $1. The
+-- columns must begin with ev_id.
 create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state, p_columns text)
 returns text
 language plpgsql
@@ -1865,14 +1890,12 @@ declare
         ' and not pg_visible_in_snapshot(ev_txid, $1) and pg_visible_in_snapshot(ev_txid, $2)', v_tables);
     v_stragglers text;
 begin
-    if p_state.position >= p_state.last_low or not exists (
-        select from pg_snapshot_xip(p_state.last_snapshot) x where pg_visible_in_snapshot(x, p_state.next_snapshot)
-    ) then
+    if p_state.position >= p_state.last_low or cardinality(p_state.last_pending) = 0 then
         return v_range || ' order by ev_id limit $7';
     end if;
     v_stragglers := pgque._union(v_branch || 'ev_txid = x and ev_id > $5 and ev_id <= least($3, $6)', v_tables);
     return format(
-        '(select e.* from pg_snapshot_xip($1) x cross join lateral (%s order by ev_id limit $7) e'
+        '(select e.* from unnest($10) x cross join lateral (%s order by ev_id limit $7) e'
         ' where pg_visible_in_snapshot(x, $2) order by e.ev_id limit $7)'
         ' union all (%s order by ev_id limit $7) order by ev_id limit $7', v_stragglers, v_range);
 end
@@ -1923,7 +1946,7 @@ begin
     v_all := pgque._enter_window(p_state, v_newest);
     execute pgque._window_query(p_queue, v_all, 'ev_id, ev_txid') into v_event
     using v_all.last_snapshot, v_all.next_snapshot, v_all.last_low, v_all.next_seq, 0::bigint, v_all.next_seq,
-        1::bigint, p_queue.queue_id, p_state.sub_id;
+        1::bigint, p_queue.queue_id, p_state.sub_id, v_all.last_pending;
     if v_event.ev_id is null then
         return pgque._leave_window(v_all);
     end if;
@@ -2012,10 +2035,11 @@ begin
         v_open := pgque._open_batch(v_state);
         for v_row in
             execute pgque._window_query(v_queue, v_state,
-                'ev_id, row(coalesce(ev_msg_id, ev_id), $10, ev_type, ev_data, ev_retry, ev_time,'
-                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $11)::pgque.received_message as message')
+                'ev_id, row(coalesce(ev_msg_id, ev_id), $11, ev_type, ev_data, ev_retry, ev_time,'
+                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $12)::pgque.received_message as message')
             using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
-                v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, pgque._batch_id(v_open), v_open.deliveries
+                v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, v_state.last_pending,
+                pgque._batch_id(v_open), v_open.deliveries
         loop
             v_more := v_count = max_return;
             exit when v_more;
@@ -3252,7 +3276,7 @@ begin
         ' ev_extra1, ev_extra2, ev_extra3, ev_extra4 from (%s) e', pgque._window_query(v_queue, v_state,
         'ev_id, ev_msg_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4'))
     using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
-        v_state.handed_to, 9223372036854775807, v_queue.queue_id, v_state.sub_id;
+        v_state.handed_to, 9223372036854775807, v_queue.queue_id, v_state.sub_id, v_state.last_pending;
 end
 $$;
 comment on function pgque.get_batch_events(bigint) is
@@ -3382,13 +3406,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '1b7d217944877c2e94465831cb60649c790a2746bf2447e8a7302f16218c7770'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '3996849ea56e574a1e06a00f94aa418fdc666a85dbd250a2fea9d93482737419'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, '1b7d217944877c2e94465831cb60649c790a2746bf2447e8a7302f16218c7770') = 0
+            and strpos(p.prosrc, '3996849ea56e574a1e06a00f94aa418fdc666a85dbd250a2fea9d93482737419') = 0
     ) f
 $$;
 

@@ -111,7 +111,7 @@ create table if not exists pgque.tick (
     tick_queue int not null,
     state_slot int not null,
     tick_event_seq bigint not null,   -- no message that the snapshot shows has a higher ev_id
-    tick_event_low bigint not null,   -- all messages of transactions that began later have a higher ev_id
+    tick_event_low bigint not null,   -- messages of transactions that began after the snapshot have a higher ev_id
     tick_snapshot pg_snapshot not null,
     tick_pending xid8[] not null      -- in progress then, and may have sent to this queue
 ) partition by list (state_slot);
@@ -125,11 +125,13 @@ create table if not exists pgque.subscription_state (
     last_tick bigint not null,
     last_low bigint not null,
     last_snapshot pg_snapshot not null,
+    last_pending xid8[] not null,
     -- the window that is being handed out, NULL between two windows; settled up to ev_id = position
     next_tick bigint,
     next_low bigint,
     next_seq bigint,
     next_snapshot pg_snapshot,
+    next_pending xid8[],
     position bigint not null,
     -- the batch: what was handed out of the window and is not settled
     batch_no bigint not null,

@@ -27,7 +27,7 @@ begin
     order by version desc
     limit 1;
     if not found then
-        v_state := row(p_sub_id, 0, 0, 0, 0, '1:1:', null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
+        v_state := row(p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
     end if;
     return v_state;
 end
@@ -55,10 +55,12 @@ begin
     v_state.last_tick := p_tick.tick_id;
     v_state.last_low := p_tick.tick_event_low;
     v_state.last_snapshot := p_tick.tick_snapshot;
+    v_state.last_pending := p_tick.tick_pending;
     v_state.next_tick := null;
     v_state.next_low := null;
     v_state.next_seq := null;
     v_state.next_snapshot := null;
+    v_state.next_pending := null;
     v_state.position := 0;
     v_state.batch_open := false;
     v_state.handed_to := null;
@@ -78,10 +80,12 @@ begin
     p_state.last_tick := p_state.next_tick;
     p_state.last_low := p_state.next_low;
     p_state.last_snapshot := p_state.next_snapshot;
+    p_state.last_pending := p_state.next_pending;
     p_state.next_tick := null;
     p_state.next_low := null;
     p_state.next_seq := null;
     p_state.next_snapshot := null;
+    p_state.next_pending := null;
     p_state.position := 0;
     p_state.batch_open := false;
     p_state.handed_to := null;
@@ -100,6 +104,7 @@ begin
     p_state.next_low := p_tick.tick_event_low;
     p_state.next_seq := p_tick.tick_event_seq;
     p_state.next_snapshot := p_tick.tick_snapshot;
+    p_state.next_pending := p_tick.tick_pending;
     p_state.position := 0;
     return p_state;
 end

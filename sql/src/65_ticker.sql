@@ -3,7 +3,12 @@
 -- tick_event_low is read before the snapshot and tick_event_seq after it. A sender has its transaction number
 -- before it takes an ev_id, and ids come from a sequence with cache 1. Hence:
 --   whoever is shown by the snapshot took ids up to tick_event_seq;
---   whoever had no transaction number yet at the snapshot takes ids above tick_event_low.
+--   whoever has a number at or above the snapshot's end takes ids above tick_event_low.
+-- The second needs help: a snapshot ends after the highest number that is finished, and leaves out running
+-- transactions with higher ones. So a transaction number is used up between tick_event_low and the snapshot, by a
+-- subtransaction that is rolled back: whoever took an id up to tick_event_low has a lower number, and is shown by
+-- the snapshot or listed in it as in progress.
+--
 -- Ids alone do not tell what is new: a transaction that sent before the tick and commits after it leaves the
 -- sequence where it was. Such transactions are in tick_pending, until the tick after their end.
 --
@@ -33,6 +38,19 @@ as $$
     select coalesce(pg_sequence_last_value(p_queue.queue_event_seq), 0)
 $$;
 
+create or replace function pgque._use_up_transaction_number()
+returns void
+language plpgsql
+as $$
+begin
+    perform pg_logical_emit_message(true, 'pgque', '');  -- gives the subtransaction a number, and does nothing else
+    raise exception using errcode = 'QU000';
+exception
+    when sqlstate 'QU000' then
+        null;
+end
+$$;
+
 create or replace function pgque._take_tick(p_queue pgque.queue, p_tick_id bigint default null)
 returns pgque.tick
 language plpgsql
@@ -43,6 +61,7 @@ declare
 begin
     perform pg_advisory_lock(1346851156, p_queue.queue_id);
     v_tick.tick_event_low := pgque._last_event_id(p_queue);
+    perform pgque._use_up_transaction_number();
     v_tick.tick_snapshot := pg_current_snapshot();
     v_tick.tick_event_seq := pgque._last_event_id(p_queue);
     v_tick.tick_id := coalesce(p_tick_id, nextval(p_queue.queue_tick_seq));
@@ -75,8 +94,8 @@ begin
 end
 $$;
 
--- p_ignore: the number of our own transaction where it has sent nothing, only ticked other queues.
-create or replace function pgque._make_tick(p_queue pgque.queue, p_last pgque.tick, p_ignore xid8 default null)
+-- p_fresh: our own transaction has sent nothing, only made ticks, so nobody waits for its end.
+create or replace function pgque._make_tick(p_queue pgque.queue, p_last pgque.tick, p_fresh boolean)
 returns pgque.tick
 language plpgsql
 volatile
@@ -88,7 +107,7 @@ begin
         return pgque._renumber(p_queue);
     end if;
     v_tick := pgque._take_tick(p_queue);
-    v_tick.tick_pending := pgque._pending(p_last, v_tick, p_ignore);
+    v_tick.tick_pending := pgque._pending(p_last, v_tick, case when p_fresh then pg_current_xact_id_if_assigned() end);
     return pgque._store_tick(p_queue, v_tick);
 end
 $$;
@@ -165,7 +184,7 @@ begin
     if v_queue.queue_ticker_paused or not pgque._tick_is_due(v_queue, v_last) then
         return null;
     end if;
-    return (pgque._make_tick(v_queue, v_last)).tick_id;
+    return (pgque._make_tick(v_queue, v_last, pg_current_xact_id_if_assigned() is null)).tick_id;
 end
 $$;
 comment on function pgque.ticker(text) is
@@ -226,9 +245,7 @@ begin
         where not q.queue_ticker_paused and not q.queue_external_ticker and pgque._tick_is_due(q, t)
         order by q.queue_id
     loop
-        perform pgque._make_tick(
-            v_queue, pgque._newest_tick(v_queue.queue_id), case when v_fresh then pg_current_xact_id_if_assigned() end
-        );
+        perform pgque._make_tick(v_queue, pgque._newest_tick(v_queue.queue_id), v_fresh);
         v_ticked := v_ticked + 1;
     end loop;
     perform pgque.maint_retry_events();

@@ -25,7 +25,7 @@ begin
     if not pgque._has_news(v_queue, v_last) then
         return null;
     end if;
-    return (pgque._make_tick(v_queue, v_last)).tick_id;
+    return (pgque._make_tick(v_queue, v_last, pg_current_xact_id_if_assigned() is null)).tick_id;
 end
 $$;
 comment on function pgque.tick_if_new(text) is

@@ -69,7 +69,7 @@ begin
     end if;
     v_tick := pgque._newest_tick(v_queue.queue_id);
     if v_tick.tick_id is null or not v_queue.queue_external_ticker then
-        v_tick := pgque._make_tick(v_queue, v_tick);
+        v_tick := pgque._make_tick(v_queue, v_tick, false);
     end if;
     perform pgque._start_at(v_sub_id, v_tick);
     return 1;

@@ -1,10 +1,10 @@
 -- Receiving: the window between two ticks, handed out in order of ev_id, in pieces.
 --
--- A window (S1, S2] holds the messages that S2 shows and S1 does not. By the two rules of the ticker part they
--- are found without a search:
+-- A window (S1, S2] holds the messages that S2 shows and S1 does not. By the rules of the ticker part they are
+-- found without a search:
 --   ids above S1's low mark, up to S2's: a range of the index on ev_id, filtered by the two snapshots;
---   ids below it: only of transactions that were in progress at S1 and are shown by S2, each a range of the
---   index on (ev_txid, ev_id). All of them come before the others in order of ev_id.
+--   ids below it: only of transactions that were pending at S1 and are shown by S2, each a range of the index
+--   on (ev_txid, ev_id). All of them come before the others in order of ev_id.
 -- Both ranges are ordered, so a piece costs its own size, wherever in a window of ten million it lies. A
 -- position within the window (the last settled ev_id) says where the next piece begins.
 --
@@ -50,7 +50,8 @@ end
 $$;
 
 -- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
--- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id. The columns must begin with ev_id.
+-- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id; $10: transactions pending at $1. The
+-- columns must begin with ev_id.
 create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state, p_columns text)
 returns text
 language plpgsql
@@ -65,14 +66,12 @@ declare
         ' and not pg_visible_in_snapshot(ev_txid, $1) and pg_visible_in_snapshot(ev_txid, $2)', v_tables);
     v_stragglers text;
 begin
-    if p_state.position >= p_state.last_low or not exists (
-        select from pg_snapshot_xip(p_state.last_snapshot) x where pg_visible_in_snapshot(x, p_state.next_snapshot)
-    ) then
+    if p_state.position >= p_state.last_low or cardinality(p_state.last_pending) = 0 then
         return v_range || ' order by ev_id limit $7';
     end if;
     v_stragglers := pgque._union(v_branch || 'ev_txid = x and ev_id > $5 and ev_id <= least($3, $6)', v_tables);
     return format(
-        '(select e.* from pg_snapshot_xip($1) x cross join lateral (%s order by ev_id limit $7) e'
+        '(select e.* from unnest($10) x cross join lateral (%s order by ev_id limit $7) e'
         ' where pg_visible_in_snapshot(x, $2) order by e.ev_id limit $7)'
         ' union all (%s order by ev_id limit $7) order by ev_id limit $7', v_stragglers, v_range);
 end
@@ -123,7 +122,7 @@ begin
     v_all := pgque._enter_window(p_state, v_newest);
     execute pgque._window_query(p_queue, v_all, 'ev_id, ev_txid') into v_event
     using v_all.last_snapshot, v_all.next_snapshot, v_all.last_low, v_all.next_seq, 0::bigint, v_all.next_seq,
-        1::bigint, p_queue.queue_id, p_state.sub_id;
+        1::bigint, p_queue.queue_id, p_state.sub_id, v_all.last_pending;
     if v_event.ev_id is null then
         return pgque._leave_window(v_all);
     end if;
@@ -212,10 +211,11 @@ begin
         v_open := pgque._open_batch(v_state);
         for v_row in
             execute pgque._window_query(v_queue, v_state,
-                'ev_id, row(coalesce(ev_msg_id, ev_id), $10, ev_type, ev_data, ev_retry, ev_time,'
-                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $11)::pgque.received_message as message')
+                'ev_id, row(coalesce(ev_msg_id, ev_id), $11, ev_type, ev_data, ev_retry, ev_time,'
+                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $12)::pgque.received_message as message')
             using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
-                v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, pgque._batch_id(v_open), v_open.deliveries
+                v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, v_state.last_pending,
+                pgque._batch_id(v_open), v_open.deliveries
         loop
             v_more := v_count = max_return;
             exit when v_more;

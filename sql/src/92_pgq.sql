@@ -176,7 +176,7 @@ begin
         ' ev_extra1, ev_extra2, ev_extra3, ev_extra4 from (%s) e', pgque._window_query(v_queue, v_state,
         'ev_id, ev_msg_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4'))
     using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
-        v_state.handed_to, 9223372036854775807, v_queue.queue_id, v_state.sub_id;
+        v_state.handed_to, 9223372036854775807, v_queue.queue_id, v_state.sub_id, v_state.last_pending;
 end
 $$;
 comment on function pgque.get_batch_events(bigint) is

@@ -73,6 +73,21 @@ as $$
     select pgque._fail('QU007', format('invalid queue configuration: %s = "%s"', p_param, left(p_value, 80)), p_expected)
 $$;
 
+create or replace function pgque._fail_cooperative(p_problem text, p_hint text)
+returns void
+language sql
+as $$
+    select pgque._fail('QU008', p_problem, p_hint)
+$$;
+
+create or replace function pgque._fail_lease_lost(p_batch_id bigint)
+returns void
+language sql
+as $$
+    select pgque._fail('QU009', format('lease lost: batch %s is not this subconsumer''s any more', p_batch_id),
+        'It was settled, given back, or taken over because its holder was not heard of for dead_interval. Drop it and go on.')
+$$;
+
 create or replace function pgque._fail_fell_behind(p_consumer text, p_detail text)
 returns void
 language sql

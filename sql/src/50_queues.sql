@@ -127,7 +127,7 @@ begin
     if not found then
         perform pgque._fail_queue_not_found(queue);
     end if;
-    select count(*) into v_consumers from pgque.subscriber where sub_queue = v_queue.queue_id;
+    select count(*) into v_consumers from pgque.subscriber where sub_queue = v_queue.queue_id and sub_member = '';
     if v_consumers > 0 and force is not true then
         perform pgque._fail_queue_in_use(queue, v_consumers);
     end if;

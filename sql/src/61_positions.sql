@@ -27,7 +27,7 @@ begin
     order by version desc
     limit 1;
     if not found then
-        v_state := row(p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
+        v_state := row(p_sub_id, p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
     end if;
     return v_state;
 end
@@ -90,6 +90,7 @@ begin
     p_state.batch_open := false;
     p_state.handed_to := null;
     p_state.handed_all := null;
+    p_state.deliveries := 0;
     return p_state;
 end
 $$;
@@ -107,6 +108,37 @@ begin
     p_state.next_pending := p_tick.tick_pending;
     p_state.position := 0;
     return p_state;
+end
+$$;
+
+-- Opens the batch under a new number, or hands the open one out once more under the same.
+create or replace function pgque._open_batch(p_state pgque.subscription_state)
+returns pgque.subscription_state
+language plpgsql
+immutable
+as $$
+begin
+    if not p_state.batch_open then
+        p_state.batch_open := true;
+        p_state.batch_no := p_state.batch_no + 1;
+    end if;
+    p_state.deliveries := p_state.deliveries + 1;
+    return p_state;
+end
+$$;
+
+-- The positions behind which messages must be kept: those of consumers, and of members that have work.
+create or replace function pgque._cursors(p_queue_id int)
+returns setof pgque.subscription_state
+language plpgsql
+volatile
+as $$
+begin
+    return query
+    select t.*
+    from pgque.subscriber s
+    cross join pgque._state(s.sub_id) t
+    where s.sub_queue = p_queue_id and (s.sub_parent is null or t.next_tick is not null);
 end
 $$;
 

@@ -20,12 +20,10 @@ begin
 end
 $$;
 
-create or replace function pgque._delay_unread(p_queue pgque.queue, p_sub_id int, p_last_id bigint)
+create or replace function pgque._delay_unread(p_queue pgque.queue, p_state pgque.subscription_state, p_last_id bigint)
 returns void
 language plpgsql
 as $$
-declare
-    v_state pgque.subscription_state := pgque._state(p_sub_id);
 begin
     insert into pgque.delayed_event (
         ev_txid, ev_id, ev_retry_after, ev_time, state_slot, ev_queue, ev_owner, ev_retry, ev_type, ev_data,
@@ -33,15 +31,19 @@ begin
     )
     select
         pg_current_xact_id(), coalesce(e.ev_msg_id, e.ev_id), pgque._now(), e.ev_time, pgque._current_slot('delayed_event'),
-        e.ev_queue, p_sub_id, e.ev_retry, e.ev_type, e.ev_data,
+        e.ev_queue, p_state.owner_id, e.ev_retry, e.ev_type, e.ev_data,
         e.ev_extra1, e.ev_extra2, e.ev_extra3, e.ev_extra4, e.ev_key, e.ev_headers
     from pgque.event e
     where e.ev_slot between p_queue.queue_storage * 3 and p_queue.queue_storage * 3 + 2
         and e.ev_queue = p_queue.queue_id
-        and (e.ev_owner is null or e.ev_owner = p_sub_id)
-        and (e.ev_id > p_last_id or not pg_visible_in_snapshot(e.ev_txid, v_state.last_snapshot))
+        and (e.ev_owner is null or e.ev_owner = p_state.owner_id)
+        and (e.ev_id > p_last_id or not pg_visible_in_snapshot(e.ev_txid, p_state.last_snapshot))
         and not coalesce(
-            e.ev_id <= least(v_state.position, p_last_id) and pg_visible_in_snapshot(e.ev_txid, v_state.next_snapshot), false
+            e.ev_id <= least(p_state.position, p_last_id) and pg_visible_in_snapshot(e.ev_txid, p_state.next_snapshot), false
+        )
+        and (
+            p_state.owner_id = p_state.sub_id
+            or (e.ev_id <= p_state.next_seq and pg_visible_in_snapshot(e.ev_txid, p_state.next_snapshot))
         )
     order by e.ev_id;
 end
@@ -73,7 +75,6 @@ declare
     v_queue pgque.queue;
     v_tick pgque.tick;
     v_last_id bigint;
-    v_sub_id int;
 begin
     select * into v_queue from pgque.queue where queue_id = p_queue.queue_id for update;
     v_tick := pgque._newest_tick(p_queue.queue_id);
@@ -86,15 +87,10 @@ begin
         execute format('lock table pgque.event_%s_%s in share row exclusive mode', v_queue.queue_storage, i);
     end loop;
     v_last_id := greatest(0, v_tick.tick_event_seq, (
-        select max(greatest(t.last_low, t.next_seq))
-        from pgque.subscriber s
-        cross join pgque._state(s.sub_id) t
-        where s.sub_queue = p_queue.queue_id
+        select max(greatest(c.last_low, c.next_seq)) from pgque._cursors(p_queue.queue_id) c
     ));
     perform pgque._renumber_delayed(v_queue);
-    for v_sub_id in select sub_id from pgque.subscriber where sub_queue = p_queue.queue_id order by sub_id loop
-        perform pgque._delay_unread(v_queue, v_sub_id, v_last_id);
-    end loop;
+    perform pgque._delay_unread(v_queue, c, v_last_id) from pgque._cursors(p_queue.queue_id) c;
     delete from pgque.event
     where ev_slot between v_queue.queue_storage * 3 and v_queue.queue_storage * 3 + 2;
     update pgque.queue set queue_cluster = pgque._cluster(), queue_truncated_txid = null where queue_id = p_queue.queue_id;

@@ -1,22 +1,41 @@
 -- Subscriptions: who reads which queue, and from where.
 
-create or replace function pgque._find_subscription(p_queue pgque.queue, p_consumer text)
+create or replace function pgque._find_subscription(p_queue pgque.queue, p_consumer text, p_cooperative boolean)
 returns int
 language plpgsql
 stable
 as $$
 declare
     v_sub_id int;
+    v_cooperative boolean;
 begin
-    select s.sub_id into v_sub_id
+    select s.sub_id, s.sub_cooperative into v_sub_id, v_cooperative
     from pgque.subscriber s
     join pgque.consumer c on c.co_id = s.sub_consumer
-    where s.sub_queue = p_queue.queue_id and c.co_name = p_consumer;
+    where s.sub_queue = p_queue.queue_id and c.co_name = p_consumer and s.sub_member = '';
     if not found then
         perform pgque._require('consumer', p_consumer);
         perform pgque._fail_consumer_not_found(p_queue.queue_name, p_consumer);
+    elsif v_cooperative and not p_cooperative then
+        perform pgque._fail_cooperative(format('consumer "%s" is cooperative', p_consumer),
+            'Receive with pgque.receive_coop(queue, consumer, subconsumer).');
+    elsif p_cooperative and not v_cooperative then
+        perform pgque._fail_cooperative(format('consumer "%s" is not cooperative', p_consumer),
+            'Convert it: pgque.subscribe_subconsumer(queue, consumer, subconsumer, convert_normal => true).');
     end if;
     return v_sub_id;
+end
+$$;
+
+create or replace function pgque._require_name(p_what text, p_name text)
+returns void
+language plpgsql
+as $$
+begin
+    perform pgque._require(p_what, p_name);
+    if octet_length(convert_to(p_name, 'UTF8')) not between 1 and 255 then
+        perform pgque._fail_invalid_name(p_what, p_name, 255);
+    end if;
 end
 $$;
 
@@ -30,10 +49,7 @@ declare
     v_consumer_id int;
     v_sub_id int;
 begin
-    perform pgque._require('consumer', p_consumer);
-    if octet_length(convert_to(p_consumer, 'UTF8')) not between 1 and 255 then
-        perform pgque._fail_invalid_name('consumer', p_consumer, 255);
-    end if;
+    perform pgque._require_name('consumer', p_consumer);
     perform from pgque.queue where queue_id = p_queue.queue_id for share;
     if not found then
         perform pgque._fail_queue_not_found(p_queue.queue_name);
@@ -42,7 +58,7 @@ begin
     select co_id into v_consumer_id from pgque.consumer where co_name = p_consumer for key share;
     insert into pgque.subscriber (sub_queue, sub_consumer)
     values (p_queue.queue_id, v_consumer_id)
-    on conflict (sub_queue, sub_consumer) do nothing
+    on conflict (sub_queue, sub_consumer, sub_member) do nothing
     returning sub_id into v_sub_id;
     return v_sub_id;
 end
@@ -93,7 +109,7 @@ begin
     select s.sub_id into v_sub_id
     from pgque.subscriber s
     join pgque.consumer c on c.co_id = s.sub_consumer
-    where s.sub_queue = v_queue.queue_id and c.co_name = unsubscribe.consumer;
+    where s.sub_queue = v_queue.queue_id and c.co_name = unsubscribe.consumer and s.sub_member = '';
     if not found then
         return 0;
     end if;

@@ -50,8 +50,8 @@ end
 $$;
 
 -- $1 and $2: the window's snapshots; $3 and $4: its range of ids; $5 and $6: the part of it that is wanted,
--- without and with the end; $7: at most so many; $8: queue_id; $9: sub_id; $10: transactions pending at $1. The
--- columns must begin with ev_id.
+-- without and with the end; $7: at most so many; $8: queue_id; $9: owner_id; $10: transactions pending at $1. The
+-- columns must include ev_id.
 create or replace function pgque._window_query(p_queue pgque.queue, p_state pgque.subscription_state, p_columns text)
 returns text
 language plpgsql
@@ -122,7 +122,7 @@ begin
     v_all := pgque._enter_window(p_state, v_newest);
     execute pgque._window_query(p_queue, v_all, 'ev_id, ev_txid') into v_event
     using v_all.last_snapshot, v_all.next_snapshot, v_all.last_low, v_all.next_seq, 0::bigint, v_all.next_seq,
-        1::bigint, p_queue.queue_id, p_state.sub_id, v_all.last_pending;
+        1::bigint, p_queue.queue_id, p_state.owner_id, v_all.last_pending;
     if v_event.ev_id is null then
         return pgque._leave_window(v_all);
     end if;
@@ -134,24 +134,6 @@ begin
     order by tick_id
     limit 1;
     return pgque._enter_window(p_state, v_tick);
-end
-$$;
-
--- Opens the batch under a new number, or hands the open one out once more under the same.
-create or replace function pgque._open_batch(p_state pgque.subscription_state)
-returns pgque.subscription_state
-language plpgsql
-immutable
-as $$
-begin
-    if p_state.batch_open then
-        p_state.deliveries := p_state.deliveries + 1;
-    else
-        p_state.batch_open := true;
-        p_state.batch_no := p_state.batch_no + 1;
-        p_state.deliveries := 1;
-    end if;
-    return p_state;
 end
 $$;
 
@@ -170,6 +152,53 @@ begin
 end
 $$;
 
+-- Hands out what is left in the window, as the next piece of at most p_max_return messages. No rows, and nothing
+-- written, if nothing is left. p_cut: the piece is all that this state gets of the window.
+create or replace function pgque._hand_out(
+    p_queue pgque.queue, p_state pgque.subscription_state, p_max_return int, p_cut boolean default false
+)
+returns setof pgque.received_message
+language plpgsql
+as $$
+declare
+    v_open pgque.subscription_state := pgque._open_batch(p_state);
+    v_row record;
+    v_count bigint := 0;
+    v_more boolean := false;
+begin
+    for v_row in
+        execute pgque._window_query(p_queue, p_state,
+            'ev_id, row(coalesce(ev_msg_id, ev_id), $11, ev_type, ev_data, ev_retry, ev_time,'
+            ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $12)::pgque.received_message as message')
+        using p_state.last_snapshot, p_state.next_snapshot, p_state.last_low, p_state.next_seq, p_state.position,
+            p_state.next_seq, p_max_return::bigint + 1, p_queue.queue_id, p_state.owner_id, p_state.last_pending,
+            pgque._batch_id(v_open), v_open.deliveries
+    loop
+        v_more := v_count = p_max_return;
+        exit when v_more;
+        return next v_row.message;
+        v_count := v_count + 1;
+        v_open.handed_to := v_row.ev_id;
+    end loop;
+    if v_count > 0 then
+        v_open.handed_all := p_cut or not v_more;
+        v_open.next_seq := case when p_cut then v_open.handed_to else v_open.next_seq end;
+        perform pgque._append_state(v_open);
+    end if;
+end
+$$;
+
+create or replace function pgque._require_max_return(p_max_return int)
+returns void
+language plpgsql
+as $$
+begin
+    if p_max_return is null or p_max_return < 1 then
+        perform pgque._fail_invalid_argument('max_return', coalesce('is ' || p_max_return || ', not positive', 'is NULL'));
+    end if;
+end
+$$;
+
 create or replace function pgque.receive(queue text, consumer text, max_return int default 100)
 returns setof pgque.received_message
 language plpgsql
@@ -180,57 +209,26 @@ set enable_bitmapscan = off
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
-    v_sub_id int := pgque._find_subscription(v_queue, consumer);
+    v_sub_id int := pgque._find_subscription(v_queue, consumer, false);
     v_before pgque.subscription_state;
     v_state pgque.subscription_state;
-    v_open pgque.subscription_state;
-    v_row record;
-    v_count bigint := 0;
-    v_more boolean := false;
-    v_tried boolean := false;
 begin
     perform pgque._require_read_committed();
-    if max_return is null or max_return < 1 then
-        perform pgque._fail_invalid_argument('max_return', coalesce('is ' || max_return || ', not positive', 'is NULL'));
-    end if;
+    perform pgque._require_max_return(max_return);
     if v_queue.queue_ticker_paused then
         return;
     end if;
     perform pgque._lock_subscription(v_sub_id);
     v_before := pgque._state(v_sub_id);
-    v_state := v_before;
-    loop
-        v_state := case
-            when v_tried then pgque._skip_empty_windows(v_queue, v_state)
-            else pgque._next_window(v_queue, v_state)
-        end;
-        if v_state.next_tick is null then
-            perform pgque._keep_skipped(v_before, v_state);
+    v_state := pgque._next_window(v_queue, v_before);
+    while v_state.next_tick is not null loop
+        return query select * from pgque._hand_out(v_queue, v_state, max_return);
+        if found then
             return;
         end if;
-        v_open := pgque._open_batch(v_state);
-        for v_row in
-            execute pgque._window_query(v_queue, v_state,
-                'ev_id, row(coalesce(ev_msg_id, ev_id), $11, ev_type, ev_data, ev_retry, ev_time,'
-                ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $12)::pgque.received_message as message')
-            using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
-                v_state.next_seq, max_return::bigint + 1, v_queue.queue_id, v_sub_id, v_state.last_pending,
-                pgque._batch_id(v_open), v_open.deliveries
-        loop
-            v_more := v_count = max_return;
-            exit when v_more;
-            return next v_row.message;
-            v_count := v_count + 1;
-            v_open.handed_to := v_row.ev_id;
-        end loop;
-        if v_count > 0 then
-            v_open.handed_all := not v_more;
-            perform pgque._append_state(v_open);
-            return;
-        end if;
-        v_state := pgque._leave_window(v_state);
-        v_tried := true;
+        v_state := pgque._skip_empty_windows(v_queue, pgque._leave_window(v_state));
     end loop;
+    perform pgque._keep_skipped(v_before, v_state);
 end
 $$;
 comment on function pgque.receive(text, text, int) is

@@ -24,6 +24,16 @@ begin
 end
 $$;
 
+create or replace function pgque._is_member(p_sub_id int)
+returns boolean
+language plpgsql
+stable
+as $$
+begin
+    return exists (select from pgque.subscriber where sub_id = p_sub_id and sub_parent is not null);
+end
+$$;
+
 create or replace function pgque._required_open_state(p_batch_id bigint)
 returns pgque.subscription_state
 language plpgsql
@@ -32,6 +42,9 @@ declare
     v_state pgque.subscription_state := pgque._open_state(p_batch_id);
 begin
     if v_state.sub_id is null then
+        if pgque._is_member((p_batch_id >> 40)::int) then
+            perform pgque._fail_lease_lost(p_batch_id);
+        end if;
         perform pgque._fail_batch_not_open(p_batch_id);
     end if;
     return v_state;
@@ -73,7 +86,7 @@ begin
         'select * from (%s) e where ev_queue = $2 and (ev_owner is null or ev_owner = $3) and ev_id <= $4'
         ' and not pg_visible_in_snapshot(ev_txid, $5) and pg_visible_in_snapshot(ev_txid, $6)', v_query)
     into v_event
-    using p_msg_id, p_queue.queue_id, p_state.sub_id, p_state.handed_to, p_state.last_snapshot, p_state.next_snapshot;
+    using p_msg_id, p_queue.queue_id, p_state.owner_id, p_state.handed_to, p_state.last_snapshot, p_state.next_snapshot;
     if v_event.ev_id is null then
         perform pgque._require('msg_id', p_msg_id);
         perform pgque._fail_message_not_in_batch(pgque._batch_id(p_state), p_msg_id);
@@ -115,6 +128,7 @@ begin
     else
         v_state.position := v_state.handed_to;
         v_state.batch_open := false;
+        v_state.deliveries := 0;
     end if;
     perform pgque._append_state(v_state);
     return 1;
@@ -135,6 +149,9 @@ declare
     v_event pgque.event;
 begin
     if v_state.sub_id is null then
+        if pgque._is_member((batch_id >> 40)::int) then
+            perform pgque._fail_lease_lost(batch_id);
+        end if;
         return 0;
     end if;
     v_event := pgque._handed_out(pgque._queue_of(v_state), v_state, msg_id);
@@ -147,7 +164,7 @@ end
 $$;
 comment on function pgque.ack_to(bigint, bigint) is
     'Settles the batch''s messages up to and including msg_id, in the order in which they were handed out; the batch stays '
-    'open with the rest. Returns 1, or 0 if the batch is not open. Raises QU004, QU011, QU013, QU016.';
+    'open with the rest. Returns 1, or 0 if the batch is not open. Raises QU004, QU009 (a subconsumer lost it), QU011, QU013, QU016.';
 
 create or replace function pgque.release(batch_id bigint)
 returns int
@@ -162,83 +179,17 @@ begin
         return 0;
     end if;
     v_state.batch_open := false;
+    v_state.deliveries := greatest(v_state.deliveries - 1, 0);
     perform pgque._append_state(v_state);
+    if v_state.owner_id <> v_state.sub_id then
+        perform pgque._wake(q.queue_name, q.queue_id) from pgque._queue_of(v_state) q;  -- other members may take it
+    end if;
     return 1;
 end
 $$;
 comment on function pgque.release(bigint) is
     'Gives back what the batch handed out and is not settled, as if it had not been handed out: the next receive brings it '
     'under a new batch id. No attempt is counted. Returns 1, or 0 if the batch is not open. Raises QU011, QU013, QU016.';
-
--- Delays beyond these bounds are cut, not refused: one odd value must not keep the rest of a batch from being settled.
-create or replace function pgque._retry_time(p_retry_after interval)
-returns timestamptz
-language sql
-volatile
-as $$
-    select pgque._now() + least(greatest(p_retry_after, interval '0'), interval '100 years')
-$$;
-
-create or replace function pgque._was_put_back(p_batch_id bigint, p_msg_id bigint)
-returns boolean
-language plpgsql
-volatile
-set enable_seqscan = off
-as $$
-begin
-    return exists (select from pgque.delayed_event where ev_batch_id = p_batch_id and ev_id = p_msg_id)
-        or exists (select from pgque.dead_letter where dl_batch_id = p_batch_id and ev_id = p_msg_id);
-end
-$$;
-
-create or replace function pgque._retry_event(
-    p_queue pgque.queue, p_batch_id bigint, p_sub_id int, p_event pgque.event, p_retry_at timestamptz, p_reason text
-)
-returns int
-language plpgsql
-as $$
-begin
-    if pgque._was_put_back(p_batch_id, p_event.ev_id) then
-        return 0;
-    end if;
-    insert into pgque.delayed_event (
-        ev_txid, ev_id, ev_retry_after, ev_time, state_slot, ev_queue, ev_owner, ev_retry, ev_batch_id, ev_reason, ev_type,
-        ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
-    )
-    values (
-        pg_current_xact_id(), p_event.ev_id, p_retry_at, p_event.ev_time, pgque._current_slot('delayed_event'),
-        p_queue.queue_id, p_sub_id, coalesce(p_event.ev_retry, 0) + 1, p_batch_id, p_reason, p_event.ev_type,
-        p_event.ev_data, p_event.ev_extra1, p_event.ev_extra2, p_event.ev_extra3, p_event.ev_extra4, p_event.ev_key,
-        p_event.ev_headers
-    );
-    return 1;
-end
-$$;
-
-create or replace function pgque._bury_event(
-    p_queue pgque.queue, p_batch_id bigint, p_sub_id int, p_event pgque.event, p_reason text
-)
-returns int
-language plpgsql
-as $$
-begin
-    if pgque._was_put_back(p_batch_id, p_event.ev_id) then
-        return 0;
-    end if;
-    insert into pgque.dead_letter (
-        dl_time, dl_reason, dl_queue_id, dl_consumer_id, dl_batch_id, queue_name, consumer_name, ev_id, ev_time, ev_txid,
-        ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
-    )
-    select
-        pgque._now(), p_reason, p_queue.queue_id, c.co_id, p_batch_id, p_queue.queue_name, c.co_name, p_event.ev_id,
-        p_event.ev_time, p_event.ev_txid, p_event.ev_retry, p_event.ev_type, p_event.ev_data, p_event.ev_extra1,
-        p_event.ev_extra2, p_event.ev_extra3, p_event.ev_extra4, p_event.ev_key, p_event.ev_headers
-    from pgque.subscriber s
-    join pgque.consumer c on c.co_id = s.sub_consumer
-    where s.sub_id = p_sub_id;
-    return 1;
-end
-$$;
 
 create or replace function pgque.nack(
     batch_id bigint, msg_id bigint, retry_after interval default '60 seconds', reason text default null
@@ -254,18 +205,14 @@ declare
     v_event pgque.event := pgque._unsettled(v_queue, v_state, msg_id);
 begin
     perform pgque._require('retry_after', retry_after);
-    if coalesce(v_event.ev_retry, 0) >= v_queue.queue_max_retries then
-        perform pgque._bury_event(v_queue, batch_id, v_state.sub_id, v_event, coalesce(reason, 'max retries exceeded'));
-    else
-        perform pgque._retry_event(v_queue, batch_id, v_state.sub_id, v_event, pgque._retry_time(retry_after), reason);
-    end if;
+    perform pgque._fail_event(v_queue, batch_id, v_state.owner_id, v_event, retry_after, reason);
     return 1;
 end
 $$;
 comment on function pgque.nack(bigint, bigint, interval, text) is
     'Gives one message of an open batch back: it comes again to this consumer after retry_after (cut to 0 … 100 years), or is '
     'a dead letter once it came back max_retries times. The batch is acked as usual. A second nack of it has no effect. '
-    'Returns 1. Raises QU003, QU004, QU011, QU013, QU016.';
+    'Returns 1. Raises QU003, QU004, QU009 (a subconsumer lost the batch), QU011, QU013, QU016.';
 
 create or replace function pgque.nack(
     batch_id bigint, msg pgque.message, retry_after interval default '60 seconds', reason text default null

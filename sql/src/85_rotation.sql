@@ -76,9 +76,7 @@ declare
     v_state pgque.subscription_state;
     v_unread boolean;
 begin
-    for v_state in
-        select t.* from pgque.subscriber s cross join pgque._state(s.sub_id) t where s.sub_queue = p_queue.queue_id
-    loop
+    for v_state in select * from pgque._cursors(p_queue.queue_id) loop
         execute format(
             'select exists (select from pgque.%1$I where ev_txid >= pg_snapshot_xmax($1) and ev_queue = $2)'
             ' or exists (select from pg_snapshot_xip($1) x join pgque.%1$I on ev_txid = x where ev_queue = $2)', p_table)

@@ -14,6 +14,17 @@ as $$
     where t.state_slot = p_slot
 $$;
 
+create or replace function pgque._kept_heartbeat(p_slot int)
+returns setof pgque.heartbeat
+language sql
+as $$
+    select distinct on (h.beat_sub) h.*
+    from pgque.heartbeat h
+    join pgque.subscriber s on s.sub_id = h.beat_sub
+    where h.state_slot = p_slot
+    order by h.beat_sub, h.beat_time desc
+$$;
+
 create or replace function pgque._kept_delayed_pass(p_slot int)
 returns setof pgque.delayed_pass
 language sql
@@ -32,20 +43,22 @@ as $$
     with passes as materialized (
         select p.* from pgque.queue q cross join pgque._last_pass(q.queue_id) p
     ),
-    owners as materialized (
-        select s.sub_id, case when t.batch_open then pgque._batch_id(t) end as open_batch
+    open_batches as materialized (
+        select pgque._batch_id(t) as batch_id
         from pgque.subscriber s
         cross join pgque._state(s.sub_id) t
+        where t.batch_open
     )
     select d.*
     from pgque.delayed_event d
     join passes p on p.pass_queue = d.ev_queue
-    join owners o on o.sub_id = d.ev_owner
+    join pgque.subscriber s on s.sub_id = d.ev_owner
+    left join open_batches o on o.batch_id = d.ev_batch_id
     where d.state_slot = p_slot
         and (
             d.ev_retry_after > p.pass_time
             or not pg_visible_in_snapshot(d.ev_txid, p.pass_snapshot)
-            or d.ev_batch_id = o.open_batch
+            or o.batch_id is not null
         )
 $$;
 
@@ -60,10 +73,7 @@ as $$
             n.tick_queue,
             n.tick_id as newest,
             (
-                select min(t.last_tick)
-                from pgque.subscriber s
-                cross join pgque._state(s.sub_id) t
-                where s.sub_queue = q.queue_id
+                select min(c.last_tick) from pgque._cursors(q.queue_id) c
             ) as oldest_cursor
         from pgque.queue q
         cross join pgque._newest_tick(q.queue_id) n
@@ -152,7 +162,7 @@ begin
     perform pgque._require_read_committed();
     return (
         select sum(pgque._turn_state_table(t))
-        from unnest(array['tick', 'subscription_state', 'delayed_event', 'delayed_pass']) t
+        from unnest(array['tick', 'subscription_state', 'heartbeat', 'delayed_event', 'delayed_pass']) t
     );
 end
 $$;

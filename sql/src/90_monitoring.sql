@@ -140,16 +140,20 @@ begin
     return query
     select
         q.queue_name,
-        c.co_name,
+        c.co_name || case when b.sub_member <> '' then '.' || b.sub_member else '' end,
         case
+            when b.sub_parent is not null and s.next_tick is null then interval '0'
             when pgque._is_caught_up(q, s, newest) then interval '0'
             else pgque._now() - coalesce(last.tick_time, s.active)
         end,
-        pgque._now() - s.active,
+        pgque._now() - greatest(s.active, (select max(h.beat_time) from pgque.heartbeat h where h.beat_sub = s.sub_id)),
         s.last_tick,
         case when s.batch_open then pgque._batch_id(s) end,
         s.next_tick,
-        greatest(pgque._last_event_id(q) - greatest(s.last_low, s.position), 0)
+        case
+            when b.sub_parent is not null then coalesce(s.next_seq - s.position, 0)
+            else greatest(pgque._last_event_id(q) - greatest(s.last_low, s.position), 0)
+        end
     from pgque.subscriber b
     join pgque.queue q on q.queue_id = b.sub_queue
     join pgque.consumer c on c.co_id = b.sub_consumer
@@ -158,12 +162,13 @@ begin
     left join pgque.tick last on last.tick_queue = q.queue_id and last.tick_id = s.last_tick
     where q.queue_name = coalesce(get_consumer_info.queue, q.queue_name)
         and c.co_name = coalesce(get_consumer_info.consumer, c.co_name)
-    order by q.queue_name, c.co_name;
+    order by q.queue_name, c.co_name, b.sub_member;
 end
 $$;
 comment on function pgque.get_consumer_info(text, text) is
-    'One row a subscription, PgQ''s columns; NULL queue or consumer: all. lag: age of the position, 0 if nothing is unread. '
-    'last_seen: since the position last changed. current_batch: the open batch, NULL if none. pending_events: ids beyond '
+    'One row a subscription and one for each member of it (as consumer.subconsumer), PgQ''s columns; NULL queue or consumer: '
+    'all. lag: age of the position, 0 if nothing is unread. last_seen: since the position last changed, or a member''s last '
+    'heartbeat. current_batch: the open batch, NULL if none. pending_events: ids beyond '
     'the position, those of rolled-back sends and other consumers'' retries included. Raises QU001.';
 
 create or replace function pgque.get_consumer_info(

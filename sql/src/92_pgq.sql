@@ -27,7 +27,7 @@ begin
     end if;
     perform pgque._require_read_committed();
     v_new := pgque._register(v_queue, consumer);
-    v_sub_id := coalesce(v_new, pgque._find_subscription(v_queue, consumer));
+    v_sub_id := coalesce(v_new, pgque._find_subscription(v_queue, consumer, false));
     perform pgque._lock_subscription(v_sub_id);
     v_queue := pgque._find_queue(queue);  -- nothing is truncated since _register locked its row
     select * into v_tick from pgque.tick where tick_queue = v_queue.queue_id and tick_id = tick_pos;
@@ -100,7 +100,7 @@ declare
     v_tick pgque.tick;
 begin
     perform pgque._require_read_committed();
-    v_state.sub_id := pgque._find_subscription(v_queue, consumer);
+    v_state.sub_id := pgque._find_subscription(v_queue, consumer, false);
     perform pgque._lock_subscription(v_state.sub_id);
     v_state := pgque._state(v_state.sub_id);
     if v_state.next_tick is null then
@@ -176,7 +176,7 @@ begin
         ' ev_extra1, ev_extra2, ev_extra3, ev_extra4 from (%s) e', pgque._window_query(v_queue, v_state,
         'ev_id, ev_msg_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4'))
     using v_state.last_snapshot, v_state.next_snapshot, v_state.last_low, v_state.next_seq, v_state.position,
-        v_state.handed_to, 9223372036854775807, v_queue.queue_id, v_state.sub_id, v_state.last_pending;
+        v_state.handed_to, 9223372036854775807, v_queue.queue_id, v_state.owner_id, v_state.last_pending;
 end
 $$;
 comment on function pgque.get_batch_events(bigint) is
@@ -233,7 +233,7 @@ declare
 begin
     perform pgque._require('retry_time', retry_time);
     return pgque._retry_event(
-        v_queue, batch_id, v_state.sub_id, pgque._unsettled(v_queue, v_state, event_id),
+        v_queue, batch_id, v_state.owner_id, pgque._count_attempt(pgque._unsettled(v_queue, v_state, event_id)),
         least(greatest(retry_time, pgque._now()), pgque._retry_time('100 years')), null);
 end
 $$;
@@ -282,7 +282,7 @@ declare
     v_queue pgque.queue := pgque._queue_of(v_state);
 begin
     return pgque._bury_event(
-        v_queue, batch_id, v_state.sub_id, pgque._unsettled(v_queue, v_state, event_id), reason);
+        v_queue, batch_id, v_state.owner_id, pgque._unsettled(v_queue, v_state, event_id), reason);
 end
 $$;
 comment on function pgque.event_dead(bigint, bigint, text) is

@@ -29,7 +29,8 @@ begin
                 'subscribe', 'unsubscribe', 'receive', 'ack', 'ack_to', 'nack', 'release', 'mark_waiting',
                 'tick_if_new', 'next_retry_at', 'ticker', 'force_next_tick', 'force_tick',
                 'register_consumer', 'register_consumer_at', 'unregister_consumer', 'next_batch', 'next_batch_info',
-                'next_batch_custom', 'get_batch_events', 'get_batch_cursor', 'finish_batch', 'event_retry', 'batch_retry',
+                'subscribe_subconsumer', 'register_subconsumer', 'receive_coop', 'touch_subconsumer',
+                'unsubscribe_subconsumer', 'unregister_subconsumer', 'next_batch_custom', 'get_batch_events', 'get_batch_cursor', 'finish_batch', 'event_retry', 'batch_retry',
                 'event_dead', 'get_subscriptions', 'get_retries', 'get_queue_info', 'get_consumer_info', 'get_batch_info', 'dlq_inspect', 'peek', 'last_event_id'
             ) then 'pgque_reader'
             when v_name in ('version', 'status') then 'pgque_reader, pgque_writer'

@@ -29,7 +29,8 @@
 -- Lock 3 is the advisory lock (1346851155, sub_id), held to the end of the transaction. Lock 4 is the
 -- advisory lock (1346851156, queue_id), held for microseconds within one call. Two more keys stand outside
 -- the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
--- and (1346851154, queue_id) admits one mover of due messages. Upkeep takes 5 and 6 only if free at once.
+-- (1346851154, queue_id) admits one mover of due messages, (1346851148, 0) one ticker_loop. Upkeep takes 5 and
+-- 6 only if they are free at once.
 
 do $$
 begin
@@ -56,7 +57,8 @@ create table if not exists pgque.installation (
     version text not null,
     shape int not null,
     installed_at timestamptz not null default now(),
-    last_upkeep timestamptz
+    last_upkeep timestamptz,
+    tick_period_ms int not null default 100
 );
 
 -- The shape counts the changes of tables and types; functions are simply replaced.
@@ -3345,6 +3347,228 @@ comment on function pgque.maint() is
     'One pass of upkeep: due retries, rotation, reclaiming. Call it every second to every minute, in a transaction of its own. '
     'Returns how many things it did. Raises QU011, QU016.';
 
+-- Scheduling: a ticker without a process of its own, by pg_cron or any scheduler that can run a statement.
+--
+-- A slot is one run of ticker_loop: it ticks every tick_period_ms, with a commit after each, until its time is over.
+-- Slots that overlap do not double the ticks, since only the one that has the loop's advisory lock works.
+
+create or replace function pgque.set_tick_period_ms(ms int)
+returns int
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if ms is null or ms not between 1 and 1000 or 1000 % ms <> 0 then
+        perform pgque._fail_invalid_config('tick_period_ms', coalesce(ms::text, 'NULL'),
+            'It must divide 1000 exactly: 1, 2, 4, 5, 8, 10, 20, 25, 40, 50, 100, 125, 200, 250, 500 or 1000.');
+    end if;
+    update pgque.installation set tick_period_ms = ms;
+    return ms;
+end
+$$;
+comment on function pgque.set_tick_period_ms(int) is
+    'How often ticker_loop ticks, in milliseconds (100 at first); a divisor of 1000. Returns it. Raises QU007.';
+
+-- Sleeps until the next tick of a slot that ends at p_end; false when the slot is over.
+create or replace function pgque._await_next_tick(p_end timestamptz)
+returns boolean
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_period constant double precision := (select tick_period_ms from pgque.installation) / 1000.0;
+    v_pause constant double precision := v_period - (extract(epoch from clock_timestamp())::numeric % v_period::numeric);
+begin
+    if clock_timestamp() + make_interval(secs => v_pause) >= p_end then
+        return false;
+    end if;
+    perform pg_sleep(v_pause);
+    return true;
+end
+$$;
+
+-- Waits for the end of the slot before, which may be a little late.
+create or replace function pgque._begin_slot(p_seconds int, out v_end timestamptz)
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform pgque._require_read_committed();
+    if p_seconds is null or p_seconds not between 1 and 3600 then
+        perform pgque._fail_invalid_argument('slot_seconds', 'is not from 1 to 3600');
+    end if;
+    for i in 1..10 loop
+        if pg_try_advisory_lock(1346851148, 0) then
+            v_end := clock_timestamp() + make_interval(secs => p_seconds);
+            return;
+        end if;
+        perform pg_sleep(0.05);
+    end loop;
+end
+$$;
+
+create or replace function pgque._end_slot()
+returns void
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform pg_advisory_unlock(1346851148, 0);
+end
+$$;
+
+-- It commits, so it can be neither "security definer" nor have a search_path of its own: it only calls functions
+-- that have both.
+create or replace procedure pgque.ticker_loop(slot_seconds int default 1)
+language plpgsql
+as $$
+declare
+    v_end timestamptz := pgque._begin_slot(slot_seconds);
+begin
+    if v_end is null then
+        return;
+    end if;
+    loop
+        perform pgque.ticker();
+        commit;
+        exit when not pgque._await_next_tick(v_end);
+    end loop;
+    perform pgque._end_slot();
+end
+$$;
+comment on procedure pgque.ticker_loop(int) is
+    'For a scheduler: ticks every tick_period_ms for slot_seconds (1 to 3600), with a commit after each tick. Returns at once if '
+    'another loop is running. Raises QU011, QU013, QU016.';
+
+-- What the scheduler has to run. job_database: where it runs, NULL for the database of pg_cron.
+create or replace function pgque._jobs(
+    p_seconds boolean, out job_name text, out schedule text, out command text, out job_database text
+)
+returns setof record
+language plpgsql
+stable
+as $$
+declare
+    v_database constant text := current_database();
+begin
+    return query
+    values
+        (
+            format('pgque ticker of %s', v_database),
+            case when p_seconds then '1 second' else '* * * * *' end,
+            case when p_seconds then 'call pgque.ticker_loop(1)' else 'call pgque.ticker_loop(60)' end,
+            v_database
+        ),
+        (format('pgque upkeep of %s', v_database), '* * * * *', 'select pgque.maint()', v_database),
+        (
+            format('pgque cleaning of %s', v_database), '17 * * * *',
+            format(
+                'delete from cron.job_run_details where end_time < now() - interval ''1 day'' and jobid in'
+                ' (select jobid from cron.job where jobname like ''pgque %% of %%'');'
+                ' select cron.unschedule(jobid) from cron.job where jobname in (%L, %L, %L)'
+                ' and not exists (select from pg_database where datname = %L)',
+                format('pgque ticker of %s', v_database), format('pgque upkeep of %s', v_database),
+                format('pgque cleaning of %s', v_database), v_database),
+            null
+        );
+end
+$$;
+
+-- pg_cron knows seconds from version 1.5 on.
+create or replace function pgque._cron_has_seconds(p_version text)
+returns boolean
+language plpgsql
+immutable
+as $$
+begin
+    return string_to_array(substring(p_version from '^\d+\.\d+'), '.')::int[] >= array[1, 5];
+end
+$$;
+
+create or replace function pgque._cron_version()
+returns text
+language plpgsql
+stable
+as $$
+begin
+    return (select extversion from pg_extension where extname = 'pg_cron');
+end
+$$;
+
+-- The statements that schedule our jobs from the database in which pg_cron lives.
+create or replace function pgque.start_statements(seconds boolean default true)
+returns setof text
+language plpgsql
+stable
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+    select format('select cron.schedule_in_database(%L, %L, %L, %s)', j.job_name, j.schedule, j.command,
+        coalesce(quote_literal(j.job_database), 'current_database()'))
+    from pgque._jobs(seconds) j;
+end
+$$;
+comment on function pgque.start_statements(boolean) is
+    'What to run in the database in which pg_cron lives, where that is another one, as a role that may call pgque.maint(). '
+    'seconds: false for pg_cron before 1.5.';
+
+create or replace function pgque.start()
+returns text
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_version constant text := pgque._cron_version();
+    v_seconds constant boolean := pgque._cron_has_seconds(v_version);
+    v_job record;
+begin
+    if v_version is null then
+        perform pgque._fail('QU017', format('pg_cron is not installed in database "%s"', current_database()), format(
+            'If it lives in another database of this cluster (%s), run there what pgque.start_statements() returns. '
+            'Without it, run "pgque ticker" or let a scheduler call pgque.ticker() and pgque.maint().',
+            coalesce(nullif(current_setting('cron.database_name', true), ''), 'cron.database_name says which')));
+    end if;
+    perform pgque.stop();
+    for v_job in select * from pgque._jobs(v_seconds) loop
+        execute 'select cron.schedule($1, $2, $3)' using v_job.job_name, v_job.schedule, v_job.command;
+    end loop;
+    return case
+        when v_seconds then format('ticking every second by pg_cron %s', v_version)
+        else format('ticking in slots of one minute by pg_cron %s, which knows no seconds', v_version)
+    end;
+end
+$$;
+comment on function pgque.start() is
+    'Puts the ticker and upkeep into pg_cron, as jobs of the schema''s owner; again: anew. Returns what it did. Raises QU017 '
+    'where pg_cron is not in this database, with what to do, and insufficient_privilege where the owner may not use it.';
+
+create or replace function pgque.stop()
+returns int
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_stopped int := 0;
+begin
+    if pgque._cron_version() is not null then
+        execute 'select count(cron.unschedule(jobid)) from cron.job where jobname = any ($1)'
+        into v_stopped
+        using array(select job_name from pgque._jobs(true));
+    end if;
+    return v_stopped;
+end
+$$;
+comment on function pgque.stop() is
+    'Removes our jobs from the pg_cron of this database. Returns how many there were, 0 without pg_cron.';
+
 -- Looking: views and functions for people and dashboards. They change nothing and work on a standby.
 
 -- A view reads tables with its owner's rights, but calls functions with those of whoever looks. So what the
@@ -3919,13 +4143,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = 'af0359d1119d552357b79728b0a00ea390762717a3ff283cf1662dd2ee076084'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '112f4531cc552b43e3db486c3e2e3d8c31bf649d6dc04fcd88e9889b32b1d4da'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, 'af0359d1119d552357b79728b0a00ea390762717a3ff283cf1662dd2ee076084') = 0
+            and strpos(p.prosrc, '112f4531cc552b43e3db486c3e2e3d8c31bf649d6dc04fcd88e9889b32b1d4da') = 0
     ) f
 $$;
 
@@ -4048,16 +4272,17 @@ comment on function pgque.uninstall() is
 
 -- Grants: the whole security model. PUBLIC has nothing; pgque_reader consumes and looks; pgque_writer produces;
 -- pgque_admin has both and the rest. Functions run as their owner, so nobody needs rights on the tables of
--- messages. Functions whose names begin with _ are nobody's but the owner's.
+-- messages. Functions whose names begin with _ are nobody's but the owner's; ticker_loop cannot run as its owner,
+-- so pgque_admin also has the three that it calls.
 
 revoke all on schema pgque from public;
 revoke all on all tables in schema pgque from public;
 revoke all on all sequences in schema pgque from public;
-revoke all on all functions in schema pgque from public;
+revoke all on all routines in schema pgque from public;
 
 do $$
 declare
-    v_function regprocedure;
+    v_routine regprocedure;
     v_name text;
     v_roles text;
 begin
@@ -4066,10 +4291,11 @@ begin
     grant select on pgque.queue, pgque.consumer, pgque.subscription, pgque.tick, pgque.retry_queue, pgque.dead_letter
         to pgque_reader;
 
-    for v_function, v_name in
+    for v_routine, v_name in
         select p.oid::regprocedure, p.proname
         from pg_catalog.pg_proc p
-        where p.pronamespace = 'pgque'::regnamespace and p.proname not like '\_%'
+        where p.pronamespace = 'pgque'::regnamespace
+            and (p.proname not like '\_%' or p.proname in ('_begin_slot', '_await_next_tick', '_end_slot'))
     loop
         v_roles := case
             when v_name in ('send', 'send_batch', 'insert_event') then 'pgque_writer'
@@ -4086,7 +4312,7 @@ begin
             else 'pgque_admin'
         end;
         if v_roles is not null then
-            execute format('grant execute on function %s to %s', v_function, v_roles);
+            execute format('grant execute on routine %s to %s', v_routine, v_roles);
         end if;
     end loop;
 end

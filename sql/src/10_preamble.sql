@@ -27,7 +27,8 @@
 -- Lock 3 is the advisory lock (1346851155, sub_id), held to the end of the transaction. Lock 4 is the
 -- advisory lock (1346851156, queue_id), held for microseconds within one call. Two more keys stand outside
 -- the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
--- and (1346851154, queue_id) admits one mover of due messages. Upkeep takes 5 and 6 only if free at once.
+-- (1346851154, queue_id) admits one mover of due messages, (1346851148, 0) one ticker_loop. Upkeep takes 5 and
+-- 6 only if they are free at once.
 
 do $$
 begin
@@ -54,7 +55,8 @@ create table if not exists pgque.installation (
     version text not null,
     shape int not null,
     installed_at timestamptz not null default now(),
-    last_upkeep timestamptz
+    last_upkeep timestamptz,
+    tick_period_ms int not null default 100
 );
 
 -- The shape counts the changes of tables and types; functions are simply replaced.

@@ -1,15 +1,16 @@
 -- Grants: the whole security model. PUBLIC has nothing; pgque_reader consumes and looks; pgque_writer produces;
 -- pgque_admin has both and the rest. Functions run as their owner, so nobody needs rights on the tables of
--- messages. Functions whose names begin with _ are nobody's but the owner's.
+-- messages. Functions whose names begin with _ are nobody's but the owner's; ticker_loop cannot run as its owner,
+-- so pgque_admin also has the three that it calls.
 
 revoke all on schema pgque from public;
 revoke all on all tables in schema pgque from public;
 revoke all on all sequences in schema pgque from public;
-revoke all on all functions in schema pgque from public;
+revoke all on all routines in schema pgque from public;
 
 do $$
 declare
-    v_function regprocedure;
+    v_routine regprocedure;
     v_name text;
     v_roles text;
 begin
@@ -18,10 +19,11 @@ begin
     grant select on pgque.queue, pgque.consumer, pgque.subscription, pgque.tick, pgque.retry_queue, pgque.dead_letter
         to pgque_reader;
 
-    for v_function, v_name in
+    for v_routine, v_name in
         select p.oid::regprocedure, p.proname
         from pg_catalog.pg_proc p
-        where p.pronamespace = 'pgque'::regnamespace and p.proname not like '\_%'
+        where p.pronamespace = 'pgque'::regnamespace
+            and (p.proname not like '\_%' or p.proname in ('_begin_slot', '_await_next_tick', '_end_slot'))
     loop
         v_roles := case
             when v_name in ('send', 'send_batch', 'insert_event') then 'pgque_writer'
@@ -38,7 +40,7 @@ begin
             else 'pgque_admin'
         end;
         if v_roles is not null then
-            execute format('grant execute on function %s to %s', v_function, v_roles);
+            execute format('grant execute on routine %s to %s', v_routine, v_roles);
         end if;
     end loop;
 end

@@ -1024,7 +1024,7 @@ begin
     order by version desc
     limit 1;
     if not found then
-        v_state := row(p_sub_id, p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
+        v_state := row(p_sub_id, p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, 'epoch');
     end if;
     return v_state;
 end
@@ -2840,7 +2840,7 @@ volatile
 as $$
 begin
     return p_piece.next_tick is not null
-        and (not p_piece.batch_open or pgque._last_sign_of_life(p_piece) < pgque._now() - p_dead_interval);
+        and (not p_piece.batch_open or pgque._now() - pgque._last_sign_of_life(p_piece) > p_dead_interval);
 end
 $$;
 
@@ -4143,13 +4143,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '112f4531cc552b43e3db486c3e2e3d8c31bf649d6dc04fcd88e9889b32b1d4da'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '6e4b4efe2de7779c425e8730a9b8ee0aa588ecf6db38a248acbc271d024853f7'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, '112f4531cc552b43e3db486c3e2e3d8c31bf649d6dc04fcd88e9889b32b1d4da') = 0
+            and strpos(p.prosrc, '6e4b4efe2de7779c425e8730a9b8ee0aa588ecf6db38a248acbc271d024853f7') = 0
     ) f
 $$;
 

@@ -27,7 +27,7 @@ begin
     order by version desc
     limit 1;
     if not found then
-        v_state := row(p_sub_id, p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, '-infinity');
+        v_state := row(p_sub_id, p_sub_id, 0, 0, 0, 0, '1:1:', '{}', null, null, null, null, null, 0, 0, false, null, null, 0, 'epoch');
     end if;
     return v_state;
 end

@@ -41,7 +41,7 @@ volatile
 as $$
 begin
     return p_piece.next_tick is not null
-        and (not p_piece.batch_open or pgque._last_sign_of_life(p_piece) < pgque._now() - p_dead_interval);
+        and (not p_piece.batch_open or pgque._now() - pgque._last_sign_of_life(p_piece) > p_dead_interval);
 end
 $$;
 

@@ -34,7 +34,7 @@ bench: $(VENV)/dev
 
 # The suite with the oldest driver that the metadata allows.
 test-lowest: $(VENV)-lowest/dev
-	$(VENV)-lowest/bin/pip install -q psycopg==3.2 psycopg-binary==3.2 psycopg-pool==3.2
+	$(VENV)-lowest/bin/pip install -q psycopg==3.2.1 psycopg-binary==3.2.1 psycopg-pool==3.2
 	$(VENV)-lowest/bin/pytest $(WORKERS) $(ARGS)
 
 clean:

@@ -64,11 +64,11 @@ def free_port() -> int:
 class Server:
     """A private cluster in a folder of its own, listening on loopback, superuser `postgres`."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, programs: Path | None = None, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pgque-test-"))
         self.data = self.folder / "data"
         self.log = self.folder / "log"
-        self.bin = pg_bin()
+        self.bin = programs or pg_bin()
         self._as: dict[str, Any] = {"cwd": self.folder}
         if os.geteuid() == 0:
             self._leave_root()
@@ -141,10 +141,10 @@ def make_server(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server
     """Make further private clusters, for tests that stop, crash or configure them."""
     servers: list[Server] = []
 
-    def make(**settings: str) -> Server:
+    def make(programs: Path | None = None, **settings: str) -> Server:
         if request.config.getoption("--fsync"):
             settings.setdefault("fsync", "on")
-        servers.append(Server(**settings))
+        servers.append(Server(programs, **settings))
         return servers[-1]
 
     yield make

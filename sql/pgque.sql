@@ -29,8 +29,8 @@
 -- Lock 3 is the advisory lock (1346851155, sub_id), held to the end of the transaction. Lock 4 is the
 -- advisory lock (1346851156, queue_id), held for microseconds within one call. Two more keys stand outside
 -- the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
--- (1346851154, queue_id) admits one mover of due messages, (1346851148, 0) one ticker_loop. Upkeep takes 5 and
--- 6 only if they are free at once.
+-- (1346851154, queue_id) admits one mover of due messages, (1346851149, queue_id) one consumer that ticks (others
+-- wait 20 ms at most), (1346851148, 0) one ticker_loop. Upkeep takes 5 and 6 only if they are free at once.
 
 do $$
 begin
@@ -517,6 +517,27 @@ stable
 as $$
 begin
     return (pg_control_system()).system_identifier;
+end
+$$;
+
+-- Who has committed by now. PostgreSQL leaves a transaction out of the list of those in progress in its own
+-- snapshots; here it is in the list, since what it sends from now on is not shown by this snapshot.
+create or replace function pgque._snapshot()
+returns pg_snapshot
+language plpgsql
+volatile
+as $$
+declare
+    v_snapshot constant pg_snapshot := pg_current_snapshot();
+    v_own constant xid8 := pg_current_xact_id_if_assigned();
+begin
+    if v_own < pg_snapshot_xmax(v_snapshot) then
+        return format('%s:%s:%s', least(pg_snapshot_xmin(v_snapshot), v_own), pg_snapshot_xmax(v_snapshot), (
+            select string_agg(x::text, ',' order by x)
+            from (select pg_snapshot_xip(v_snapshot) union select v_own) t (x)
+        ))::pg_snapshot;
+    end if;
+    return v_snapshot;
 end
 $$;
 
@@ -1221,7 +1242,7 @@ begin
         and ev_retry_after <= v_pass.pass_time
         and pg_visible_in_snapshot(ev_txid, v_pass.pass_snapshot);
     update pgque.delayed_event set ev_txid = pg_current_xact_id() where ev_queue = p_queue.queue_id;
-    v_pass.pass_snapshot := pg_current_snapshot();
+    v_pass.pass_snapshot := pgque._snapshot();
     perform pgque._append_pass(v_pass);
 end
 $$;
@@ -1346,7 +1367,7 @@ begin
     v_last := pgque._last_pass(p_queue.queue_id);
     v_pass := v_last;
     v_pass.pass_time := greatest(v_last.pass_time, pgque._now());
-    v_pass.pass_snapshot := pg_current_snapshot();
+    v_pass.pass_snapshot := pgque._snapshot();
     insert into pgque.event (
         ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_owner, ev_retry, ev_msg_id, ev_type, ev_data,
         ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
@@ -1465,7 +1486,7 @@ begin
     perform pg_advisory_lock(1346851156, p_queue.queue_id);
     v_tick.tick_event_low := pgque._last_event_id(p_queue);
     perform pgque._use_up_transaction_number();
-    v_tick.tick_snapshot := pg_current_snapshot();
+    v_tick.tick_snapshot := pgque._snapshot();
     v_tick.tick_event_seq := pgque._last_event_id(p_queue);
     v_tick.tick_id := coalesce(p_tick_id, nextval(p_queue.queue_tick_seq));
     perform pg_advisory_unlock(1346851156, p_queue.queue_id);
@@ -1539,7 +1560,7 @@ begin
     return p_last.tick_id is null
         or pgque._last_event_id(p_queue) <> p_last.tick_event_low
         or exists (
-            select from unnest(p_last.tick_pending) x where pg_visible_in_snapshot(x, pg_current_snapshot())
+            select from unnest(p_last.tick_pending) x where pg_visible_in_snapshot(x, pgque._snapshot())
         );
 end
 $$;
@@ -1645,7 +1666,16 @@ begin
         left join lateral (
             select t.* from pgque.tick t where t.tick_queue = q.queue_id order by t.tick_id desc limit 1
         ) t on true
-        where not q.queue_ticker_paused and not q.queue_external_ticker and pgque._tick_is_due(q, t)
+        where not q.queue_ticker_paused and not q.queue_external_ticker
+            -- what tells an idle queue without a call, since there may be thousands
+            and (
+                t.tick_id is null
+                or cardinality(t.tick_pending) > 0
+                or pgque._last_event_id(q) <> t.tick_event_low
+                or pgque._is_forced(q, t)
+                or pgque._now() - t.tick_time >= q.queue_ticker_idle_period
+            )
+            and pgque._tick_is_due(q, t)
         order by q.queue_id
     loop
         perform pgque._make_tick(v_queue, pgque._newest_tick(v_queue.queue_id), v_fresh);
@@ -1695,6 +1725,21 @@ comment on function pgque.force_tick(text) is 'PgQ''s name for force_next_tick(q
 -- once more, and wait for a notification, the time of next_retry_at, or the poll interval. A sender that did not
 -- see the mark had looked before it was set; it commits before our last look, or its message waits for the next.
 
+-- Consumers that wake up together make one tick: those that come second wait until the first one's is committed,
+-- and then see it. Not for longer, in case somebody ticks in a transaction that stays open.
+create or replace function pgque._wait_for_other_tick(p_queue_id int)
+returns void
+language plpgsql
+set lock_timeout = '20ms'
+as $$
+begin
+    perform pg_advisory_xact_lock(1346851149, p_queue_id);
+exception
+    when lock_not_available then
+        null;
+end
+$$;
+
 create or replace function pgque.tick_if_new(queue text)
 returns bigint
 language plpgsql
@@ -1715,6 +1760,13 @@ begin
     v_last := pgque._newest_tick(v_queue.queue_id);
     if not pgque._has_news(v_queue, v_last) then
         return null;
+    end if;
+    if not pg_try_advisory_xact_lock(1346851149, v_queue.queue_id) then
+        perform pgque._wait_for_other_tick(v_queue.queue_id);
+        v_last := pgque._newest_tick(v_queue.queue_id);
+        if not pgque._has_news(v_queue, v_last) then
+            return null;
+        end if;
     end if;
     return (pgque._make_tick(v_queue, v_last, pg_current_xact_id_if_assigned() is null)).tick_id;
 end
@@ -4143,13 +4195,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '6e4b4efe2de7779c425e8730a9b8ee0aa588ecf6db38a248acbc271d024853f7'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '9cb4f7be42b8d897832da9ac133113db7af94187f2d42a50c1ab12dca84a2869'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, '6e4b4efe2de7779c425e8730a9b8ee0aa588ecf6db38a248acbc271d024853f7') = 0
+            and strpos(p.prosrc, '9cb4f7be42b8d897832da9ac133113db7af94187f2d42a50c1ab12dca84a2869') = 0
     ) f
 $$;
 

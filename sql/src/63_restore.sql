@@ -62,7 +62,7 @@ begin
         and ev_retry_after <= v_pass.pass_time
         and pg_visible_in_snapshot(ev_txid, v_pass.pass_snapshot);
     update pgque.delayed_event set ev_txid = pg_current_xact_id() where ev_queue = p_queue.queue_id;
-    v_pass.pass_snapshot := pg_current_snapshot();
+    v_pass.pass_snapshot := pgque._snapshot();
     perform pgque._append_pass(v_pass);
 end
 $$;

@@ -83,7 +83,7 @@ begin
     v_last := pgque._last_pass(p_queue.queue_id);
     v_pass := v_last;
     v_pass.pass_time := greatest(v_last.pass_time, pgque._now());
-    v_pass.pass_snapshot := pg_current_snapshot();
+    v_pass.pass_snapshot := pgque._snapshot();
     insert into pgque.event (
         ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_owner, ev_retry, ev_msg_id, ev_type, ev_data,
         ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers

@@ -62,7 +62,7 @@ begin
     perform pg_advisory_lock(1346851156, p_queue.queue_id);
     v_tick.tick_event_low := pgque._last_event_id(p_queue);
     perform pgque._use_up_transaction_number();
-    v_tick.tick_snapshot := pg_current_snapshot();
+    v_tick.tick_snapshot := pgque._snapshot();
     v_tick.tick_event_seq := pgque._last_event_id(p_queue);
     v_tick.tick_id := coalesce(p_tick_id, nextval(p_queue.queue_tick_seq));
     perform pg_advisory_unlock(1346851156, p_queue.queue_id);
@@ -136,7 +136,7 @@ begin
     return p_last.tick_id is null
         or pgque._last_event_id(p_queue) <> p_last.tick_event_low
         or exists (
-            select from unnest(p_last.tick_pending) x where pg_visible_in_snapshot(x, pg_current_snapshot())
+            select from unnest(p_last.tick_pending) x where pg_visible_in_snapshot(x, pgque._snapshot())
         );
 end
 $$;
@@ -242,7 +242,16 @@ begin
         left join lateral (
             select t.* from pgque.tick t where t.tick_queue = q.queue_id order by t.tick_id desc limit 1
         ) t on true
-        where not q.queue_ticker_paused and not q.queue_external_ticker and pgque._tick_is_due(q, t)
+        where not q.queue_ticker_paused and not q.queue_external_ticker
+            -- what tells an idle queue without a call, since there may be thousands
+            and (
+                t.tick_id is null
+                or cardinality(t.tick_pending) > 0
+                or pgque._last_event_id(q) <> t.tick_event_low
+                or pgque._is_forced(q, t)
+                or pgque._now() - t.tick_time >= q.queue_ticker_idle_period
+            )
+            and pgque._tick_is_due(q, t)
         order by q.queue_id
     loop
         perform pgque._make_tick(v_queue, pgque._newest_tick(v_queue.queue_id), v_fresh);

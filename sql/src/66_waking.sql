@@ -4,6 +4,21 @@
 -- once more, and wait for a notification, the time of next_retry_at, or the poll interval. A sender that did not
 -- see the mark had looked before it was set; it commits before our last look, or its message waits for the next.
 
+-- Consumers that wake up together make one tick: those that come second wait until the first one's is committed,
+-- and then see it. Not for longer, in case somebody ticks in a transaction that stays open.
+create or replace function pgque._wait_for_other_tick(p_queue_id int)
+returns void
+language plpgsql
+set lock_timeout = '20ms'
+as $$
+begin
+    perform pg_advisory_xact_lock(1346851149, p_queue_id);
+exception
+    when lock_not_available then
+        null;
+end
+$$;
+
 create or replace function pgque.tick_if_new(queue text)
 returns bigint
 language plpgsql
@@ -24,6 +39,13 @@ begin
     v_last := pgque._newest_tick(v_queue.queue_id);
     if not pgque._has_news(v_queue, v_last) then
         return null;
+    end if;
+    if not pg_try_advisory_xact_lock(1346851149, v_queue.queue_id) then
+        perform pgque._wait_for_other_tick(v_queue.queue_id);
+        v_last := pgque._newest_tick(v_queue.queue_id);
+        if not pgque._has_news(v_queue, v_last) then
+            return null;
+        end if;
     end if;
     return (pgque._make_tick(v_queue, v_last, pg_current_xact_id_if_assigned() is null)).tick_id;
 end

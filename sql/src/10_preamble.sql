@@ -48,6 +48,19 @@ begin
 end
 $$;
 
+do $$
+begin
+    if to_regclass('pgque.installation') is null
+        and exists (select from pg_catalog.pg_class where relnamespace = to_regnamespace('pgque'))
+    then
+        raise exception using
+            errcode = 'QU012',
+            message = 'schema "pgque" holds something else, perhaps the original PgQue',
+            hint = 'Drop or rename it first: alter schema pgque rename to pgque_old;';
+    end if;
+end
+$$;
+
 create schema if not exists pgque;
 
 create table if not exists pgque.installation (

@@ -15,7 +15,12 @@ declare
     v_roles text;
 begin
     grant usage on schema pgque to pgque_reader, pgque_writer, pgque_admin;
-    grant pgque_reader, pgque_writer to pgque_admin;
+    -- not again: it may have been granted by the owner of another database's pgque
+    foreach v_roles in array array['pgque_reader', 'pgque_writer'] loop
+        if not pg_has_role('pgque_admin', v_roles, 'member') then
+            execute format('grant %I to pgque_admin', v_roles);
+        end if;
+    end loop;
     grant select on pgque.queue, pgque.consumer, pgque.subscription, pgque.tick, pgque.retry_queue, pgque.dead_letter
         to pgque_reader;
 

@@ -28,7 +28,8 @@
 -- advisory lock (1346851156, queue_id), held for microseconds within one call. Two more keys stand outside
 -- the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
 -- (1346851154, queue_id) admits one mover of due messages, (1346851149, queue_id) one consumer that ticks (others
--- wait 20 ms at most), (1346851148, 0) one ticker_loop. Upkeep takes 5 and 6 only if they are free at once.
+-- wait 20 ms at most), (1346851148, 0) one ticker_loop, (1346851157, 0) one upkeep. Upkeep takes 5 and 6 only if
+-- they are free at once.
 
 do $$
 begin

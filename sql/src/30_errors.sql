@@ -137,6 +137,17 @@ begin
 end
 $$;
 
+create or replace function pgque._require_limit(p_argument text, p_limit int)
+returns void
+language plpgsql
+as $$
+begin
+    if p_limit is null or p_limit < 0 then
+        perform pgque._fail_invalid_argument(p_argument, coalesce('is ' || p_limit || ', below 0', 'is NULL'));
+    end if;
+end
+$$;
+
 create or replace function pgque._require(p_argument text, p_value anyelement)
 returns void
 language plpgsql

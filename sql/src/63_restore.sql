@@ -3,7 +3,8 @@
 -- Stored snapshots and transaction numbers belong to the cluster that gave them. In another one the counter may
 -- be far below: what is sent there would look as if it had been delivered long ago. The cluster's identifier,
 -- kept with each queue, tells; and so does a counter that is behind the newest tick. Every way to new messages
--- leads through a tick, so the ticker looks, before it makes the first tick in the new cluster.
+-- leads through a tick, so the ticker looks, before it makes the first tick in the new cluster. Until then upkeep
+-- takes nothing away.
 --
 -- What was unread is then known exactly: messages above the last tick's ids (sent after it, here or there; the
 -- sequence was restored too), and those that a consumer's own snapshot, in the old numbers, does not show.
@@ -67,7 +68,7 @@ begin
 end
 $$;
 
-create or replace function pgque._renumber(p_queue pgque.queue)
+create or replace function pgque._renumber(p_queue pgque.queue, p_tick_id bigint default null)
 returns pgque.tick
 language plpgsql
 as $$
@@ -94,7 +95,7 @@ begin
     delete from pgque.event
     where ev_slot between v_queue.queue_storage * 3 and v_queue.queue_storage * 3 + 2;
     update pgque.queue set queue_cluster = pgque._cluster(), queue_truncated_txid = null where queue_id = p_queue.queue_id;
-    v_tick := pgque._take_tick(v_queue);
+    v_tick := pgque._take_tick(v_queue, p_tick_id);
     v_tick.tick_pending := array(select pg_snapshot_xip(v_tick.tick_snapshot));
     v_tick := pgque._store_tick(v_queue, v_tick);
     perform pgque._start_at(sub_id, v_tick) from pgque.subscriber where sub_queue = p_queue.queue_id;

@@ -39,6 +39,7 @@ begin
 end
 $$;
 
+-- One arm for each way into the table, each with its index.
 create or replace function pgque._due_events(p_last pgque.delayed_pass, p_now pgque.delayed_pass)
 returns setof pgque.delayed_event
 language plpgsql
@@ -48,7 +49,7 @@ begin
     return query
     select d.*
     from pgque.delayed_event d
-    where d.ev_queue = p_last.pass_queue
+    where d.ev_queue + 0 = p_last.pass_queue
         and d.ev_retry_after > p_last.pass_time
         and d.ev_retry_after <= p_now.pass_time
         and pg_visible_in_snapshot(d.ev_txid, p_now.pass_snapshot)
@@ -56,9 +57,16 @@ begin
     select d.*
     from pgque.delayed_event d
     where d.ev_queue = p_last.pass_queue
-        and (d.ev_txid >= pg_snapshot_xmax(p_last.pass_snapshot)
-            or d.ev_txid = any (array(select pg_snapshot_xip(p_last.pass_snapshot))))
+        and d.ev_txid >= pg_snapshot_xmax(p_last.pass_snapshot)
         and d.ev_retry_after <= p_last.pass_time
+        and pg_visible_in_snapshot(d.ev_txid, p_now.pass_snapshot)
+    union all
+    select d.*
+    from pg_snapshot_xip(p_last.pass_snapshot) x
+    cross join lateral (
+        select * from pgque.delayed_event where ev_queue = p_last.pass_queue and ev_txid = x offset 0
+    ) d
+    where d.ev_retry_after <= p_last.pass_time
         and pg_visible_in_snapshot(d.ev_txid, p_now.pass_snapshot);
 end
 $$;
@@ -68,10 +76,12 @@ create or replace function pgque._move_due(p_queue pgque.queue)
 returns int
 language plpgsql
 set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 declare
     v_last pgque.delayed_pass;
     v_pass pgque.delayed_pass;
+    v_due bigint;
     v_moved int;
 begin
     if not exists (select from pgque.delayed_event where ev_queue = p_queue.queue_id) then
@@ -84,22 +94,33 @@ begin
     v_pass := v_last;
     v_pass.pass_time := greatest(v_last.pass_time, pgque._now());
     v_pass.pass_snapshot := pgque._snapshot();
-    insert into pgque.event (
-        ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_owner, ev_retry, ev_msg_id, ev_type, ev_data,
-        ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
+    if pg_snapshot_xmax(v_pass.pass_snapshot) < pg_snapshot_xmax(v_last.pass_snapshot) then
+        perform pgque._renumber(p_queue);  -- a restored dump: what was moved before would look as if it was not
+        return 0;
+    end if;
+    with due as materialized (
+        select * from pgque._due_events(v_last, v_pass)
+    ),
+    moved as (
+        insert into pgque.event (
+            ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_owner, ev_retry, ev_msg_id, ev_type, ev_data,
+            ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
+        )
+        select
+            pg_current_xact_id(), nextval(p_queue.queue_event_seq), d.ev_time, p_queue.queue_slot, d.ev_queue, d.ev_owner,
+            d.ev_retry, d.ev_id, d.ev_type, d.ev_data,
+            d.ev_extra1, d.ev_extra2, d.ev_extra3, d.ev_extra4, d.ev_key, d.ev_headers
+        from (select * from due order by ev_retry_after, ev_id) d
+        where exists (select from pgque.subscriber where sub_id = d.ev_owner)
+        returning ev_id
     )
-    select
-        pg_current_xact_id(), nextval(p_queue.queue_event_seq), d.ev_time, p_queue.queue_slot, d.ev_queue, d.ev_owner,
-        d.ev_retry, d.ev_id, d.ev_type, d.ev_data,
-        d.ev_extra1, d.ev_extra2, d.ev_extra3, d.ev_extra4, d.ev_key, d.ev_headers
-    from (select * from pgque._due_events(v_last, v_pass) order by ev_retry_after, ev_id) d
-    where exists (select from pgque.subscriber where sub_id = d.ev_owner);
-    get diagnostics v_moved = row_count;
+    select (select count(*) from due), (select count(*) from moved) into v_due, v_moved;
     if v_moved > 0 then
-        perform pgque._append_pass(v_pass);
         perform pg_notify('pgque_' || p_queue.queue_name, '');
-    elsif exists (
-        -- nothing moved, but the next pass need not look at what was put here until now
+    end if;
+    -- Where nothing was due, the next pass still need not look at what was put here until now. A pass over what
+    -- nobody wants any more counts too, or it would stay due for ever.
+    if v_due > 0 or exists (
         select from pgque.delayed_event
         where ev_queue = p_queue.queue_id
             and ev_txid >= pg_snapshot_xmax(v_last.pass_snapshot)
@@ -117,6 +138,7 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 declare
     v_queue pgque.queue;

@@ -211,7 +211,12 @@ begin
     if ticker.tick_id <= v_last.tick_id then
         perform pgque._fail_invalid_argument('tick_id', format('%s is not above the last one, %s', ticker.tick_id, v_last.tick_id));
     end if;
+    if pgque._numbered_elsewhere(v_queue, v_last) then
+        perform pgque._renumber(v_queue, ticker.tick_id);
+        return ticker.tick_id;
+    end if;
     v_tick := pgque._take_tick(v_queue, ticker.tick_id);
+    perform setval(v_queue.queue_tick_seq, ticker.tick_id);  -- so that own ticks would go on above it
     v_tick.tick_time := orig_timestamp;
     v_tick.tick_event_seq := greatest(v_tick.tick_event_seq, event_seq);
     v_tick.tick_pending := pgque._pending(v_last, v_tick, null);

@@ -27,17 +27,19 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
-    v_last pgque.tick;
+    v_fresh boolean := pg_current_xact_id_if_assigned() is null;
+    v_last pgque.tick := pgque._newest_tick(v_queue.queue_id);
+    v_has_news boolean;
 begin
     perform pgque._require_read_committed();
     if v_queue.queue_ticker_paused or v_queue.queue_external_ticker then
         return null;
     end if;
+    v_has_news := pgque._has_news(v_queue, v_last);
     if pgque._move_due(v_queue) > 0 then
-        return null;  -- what we moved ourselves can only be in the tick of a later transaction
+        v_fresh := false;  -- what we move ourselves is in the tick of a later transaction
     end if;
-    v_last := pgque._newest_tick(v_queue.queue_id);
-    if not pgque._has_news(v_queue, v_last) then
+    if not v_has_news then
         return null;
     end if;
     if not pg_try_advisory_xact_lock(1346851149, v_queue.queue_id) then
@@ -47,13 +49,13 @@ begin
             return null;
         end if;
     end if;
-    return (pgque._make_tick(v_queue, v_last, pg_current_xact_id_if_assigned() is null)).tick_id;
+    return (pgque._make_tick(v_queue, v_last, v_fresh)).tick_id;
 end
 $$;
 comment on function pgque.tick_if_new(text) is
     'For consumers: moves due retries, and makes a tick at once if it would show anything new. Call it in a transaction of '
-    'its own. Returns the tick''s id, or NULL where there is nothing new, the queue is paused or has an external ticker, or '
-    'retries were moved (they are in the next tick; next_retry_at then says now). Raises QU001, QU011, QU016.';
+    'its own. Returns the tick''s id, or NULL where there is nothing new, or the queue is paused or has an external ticker. '
+    'Retries that it moved are in the next tick; next_retry_at then says now. Raises QU001, QU011, QU016.';
 
 create or replace function pgque.next_retry_at(queue text)
 returns timestamptz
@@ -73,9 +75,13 @@ begin
     end if;
     v_pass := pgque._last_pass(v_queue.queue_id);
     return (
-        select min(d.ev_retry_after)
+        select d.ev_retry_after
         from pgque.delayed_event d
-        where d.ev_queue = v_queue.queue_id and d.ev_retry_after > v_pass.pass_time
+        where d.ev_queue + 0 = v_queue.queue_id
+            and d.ev_retry_after > v_pass.pass_time
+            and exists (select from pgque.subscriber s where s.sub_id = d.ev_owner)
+        order by d.ev_retry_after
+        limit 1
     );
 end
 $$;
@@ -92,6 +98,7 @@ as $$
 declare
     v_queue_id constant int := (pgque._find_queue(queue)).queue_id;
 begin
+    perform pgque._require('waiting', waiting);
     if waiting then
         perform pg_advisory_lock_shared(1346851159, v_queue_id);
     else

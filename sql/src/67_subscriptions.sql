@@ -27,6 +27,25 @@ begin
 end
 $$;
 
+-- Finds a subscription and locks it. Looks once more under the lock, since whoever held it may have unsubscribed
+-- the consumer, or subscribed it anew.
+create or replace function pgque._lock_consumer(p_queue pgque.queue, p_consumer text)
+returns int
+language plpgsql
+as $$
+declare
+    v_sub_id int := pgque._find_subscription(p_queue, p_consumer, false);
+    v_locked int;
+begin
+    while v_sub_id is distinct from v_locked loop
+        perform pgque._lock_subscription(v_sub_id);
+        v_locked := v_sub_id;
+        v_sub_id := pgque._find_subscription(p_queue, p_consumer, false);
+    end loop;
+    return v_sub_id;
+end
+$$;
+
 create or replace function pgque._require_name(p_what text, p_name text)
 returns void
 language plpgsql
@@ -50,7 +69,7 @@ declare
     v_sub_id int;
 begin
     perform pgque._require_name('consumer', p_consumer);
-    perform from pgque.queue where queue_id = p_queue.queue_id for share;
+    perform from pgque.queue where queue_id = p_queue.queue_id for key share;
     if not found then
         perform pgque._fail_queue_not_found(p_queue.queue_name);
     end if;
@@ -72,12 +91,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
+    v_fresh constant boolean := pg_current_xact_id_if_assigned() is null;
     v_sub_id int;
     v_tick pgque.tick;
 begin
     perform pgque._require_read_committed();
     if pgque._numbered_elsewhere(v_queue, pgque._newest_tick(v_queue.queue_id)) then
-        perform pgque._renumber(v_queue);  -- before we share the queue's row with other subscribers
+        perform pgque._renumber(v_queue);  -- before we hold the queue's row like other subscribers
     end if;
     v_sub_id := pgque._register(v_queue, consumer);
     if v_sub_id is null then
@@ -85,7 +105,7 @@ begin
     end if;
     v_tick := pgque._newest_tick(v_queue.queue_id);
     if v_tick.tick_id is null or not v_queue.queue_external_ticker then
-        v_tick := pgque._make_tick(v_queue, v_tick, false);
+        v_tick := pgque._make_tick(v_queue, v_tick, v_fresh);
     end if;
     perform pgque._start_at(v_sub_id, v_tick);
     return 1;

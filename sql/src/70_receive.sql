@@ -152,8 +152,10 @@ begin
 end
 $$;
 
--- Hands out what is left in the window, as the next piece of at most p_max_return messages. No rows, and nothing
--- written, if nothing is left. p_cut: the piece is all that this state gets of the window.
+-- Hands out the open batch once more, or what is left in the window as the next one; at most p_max_return messages.
+-- An open batch never grows, it may only shrink: of two processes that received it, whichever acks settles nothing
+-- that the other one alone was given. No rows, and nothing written, if nothing is left. p_cut: the batch is all that
+-- this state gets of the window.
 create or replace function pgque._hand_out(
     p_queue pgque.queue, p_state pgque.subscription_state, p_max_return int, p_cut boolean default false
 )
@@ -161,17 +163,23 @@ returns setof pgque.received_message
 language plpgsql
 as $$
 declare
-    v_open pgque.subscription_state := pgque._open_batch(p_state);
+    v_open pgque.subscription_state;
     v_row record;
     v_count bigint := 0;
     v_more boolean := false;
 begin
+    if p_state.batch_open and p_state.position >= p_state.handed_to then
+        p_state.batch_open := false;  -- settled to its end by ack_to
+        p_state.deliveries := 0;
+    end if;
+    v_open := pgque._open_batch(p_state);
     for v_row in
         execute pgque._window_query(p_queue, p_state,
             'ev_id, row(coalesce(ev_msg_id, ev_id), $11, ev_type, ev_data, ev_retry, ev_time,'
             ' ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, $12)::pgque.received_message as message')
         using p_state.last_snapshot, p_state.next_snapshot, p_state.last_low, p_state.next_seq, p_state.position,
-            p_state.next_seq, p_max_return::bigint + 1, p_queue.queue_id, p_state.owner_id, p_state.last_pending,
+            case when p_state.batch_open then p_state.handed_to else p_state.next_seq end,
+            p_max_return::bigint + 1, p_queue.queue_id, p_state.owner_id, p_state.last_pending,
             pgque._batch_id(v_open), v_open.deliveries
     loop
         v_more := v_count = p_max_return;
@@ -181,7 +189,7 @@ begin
         v_open.handed_to := v_row.ev_id;
     end loop;
     if v_count > 0 then
-        v_open.handed_all := p_cut or not v_more;
+        v_open.handed_all := p_cut or not (v_more or (p_state.batch_open and not p_state.handed_all));
         v_open.next_seq := case when p_cut then v_open.handed_to else v_open.next_seq end;
         perform pgque._append_state(v_open);
     end if;
@@ -209,17 +217,15 @@ set enable_bitmapscan = off
 as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
-    v_sub_id int := pgque._find_subscription(v_queue, consumer, false);
     v_before pgque.subscription_state;
     v_state pgque.subscription_state;
 begin
     perform pgque._require_read_committed();
     perform pgque._require_max_return(max_return);
+    v_before := pgque._state(pgque._lock_consumer(v_queue, consumer));
     if v_queue.queue_ticker_paused then
         return;
     end if;
-    perform pgque._lock_subscription(v_sub_id);
-    v_before := pgque._state(v_sub_id);
     v_state := pgque._next_window(v_queue, v_before);
     while v_state.next_tick is not null loop
         return query select * from pgque._hand_out(v_queue, v_state, max_return);

@@ -67,6 +67,10 @@ begin
     if pgque._was_put_back(p_batch_id, p_event.ev_id) then
         return 0;
     end if;
+    perform from pgque.queue where queue_id = p_queue.queue_id for key share;
+    if not found then
+        perform pgque._fail_queue_not_found(p_queue.queue_name);
+    end if;
     insert into pgque.dead_letter (
         dl_time, dl_reason, dl_queue_id, dl_consumer_id, dl_batch_id, queue_name, consumer_name, ev_id, ev_time, ev_txid,
         ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers

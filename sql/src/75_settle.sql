@@ -13,8 +13,8 @@ declare
 begin
     perform pgque._require('batch_id', p_batch_id);
     perform pgque._require_read_committed();
-    if exists (select from pgque.subscriber where sub_id = v_sub_id) then
-        perform pgque._lock_subscription(v_sub_id);
+    perform pgque._lock_subscription(v_sub_id);
+    if exists (select from pgque.subscriber where sub_id = v_sub_id) then  -- not before we have the lock
         v_state := pgque._state(v_sub_id);
     end if;
     if v_state.batch_open and pgque._batch_id(v_state) = p_batch_id then

@@ -10,9 +10,7 @@ as $$
 declare
     v_queue_id constant int := (pgque._find_queue(queue)).queue_id;
 begin
-    if limit_count is null or limit_count < 0 then
-        perform pgque._fail_invalid_argument('limit_count', coalesce('is ' || limit_count || ', below 0', 'is NULL'));
-    end if;
+    perform pgque._require_limit('limit_count', limit_count);
     return query
     select d.* from pgque.dead_letter d where d.dl_queue_id = v_queue_id order by d.dl_id desc limit limit_count;
 end

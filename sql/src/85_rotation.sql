@@ -111,34 +111,42 @@ begin
 end
 $$;
 
+create or replace function pgque._rotate(p_queue pgque.queue)
+returns int
+language plpgsql
+as $$
+declare
+    v_done int := 0;
+begin
+    if not pgque._rotation_is_due(p_queue) then
+        return 0;
+    end if;
+    select * into p_queue from pgque.queue where queue_id = p_queue.queue_id for no key update skip locked;
+    if not found or pgque._numbered_elsewhere(p_queue, pgque._newest_tick(p_queue.queue_id)) then
+        return 0;
+    end if;
+    for i in 1..2 loop
+        v_done := v_done + pgque._truncate_if_read(p_queue, pgque._event_table(p_queue, i));
+    end loop;
+    if pgque._switch_is_due(p_queue) then
+        update pgque.queue
+        set queue_cur_table = (queue_cur_table + 1) % 3, queue_switch_time = pgque._now()
+        where queue_id = p_queue.queue_id;
+        v_done := v_done + 1;
+    end if;
+    return v_done;
+end
+$$;
+
 create or replace function pgque.maint_rotate_tables_step1(queue text)
 returns int
 language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-    v_queue pgque.queue := pgque._find_queue(queue);
-    v_done int := 0;
 begin
     perform pgque._require_read_committed();
-    if not pgque._rotation_is_due(v_queue) then
-        return 0;
-    end if;
-    select * into v_queue from pgque.queue where queue_id = v_queue.queue_id for no key update skip locked;
-    if not found then
-        return 0;
-    end if;
-    for i in 1..2 loop
-        v_done := v_done + pgque._truncate_if_read(v_queue, pgque._event_table(v_queue, i));
-    end loop;
-    if pgque._switch_is_due(v_queue) then
-        update pgque.queue
-        set queue_cur_table = (queue_cur_table + 1) % 3, queue_switch_time = pgque._now()
-        where queue_id = v_queue.queue_id;
-        v_done := v_done + 1;
-    end if;
-    return v_done;
+    return pgque._rotate(pgque._find_queue(queue));
 end
 $$;
 comment on function pgque.maint_rotate_tables_step1(text) is
@@ -146,6 +154,7 @@ comment on function pgque.maint_rotate_tables_step1(text) is
     'rotation_period has passed. Returns the number of tables truncated or switched; 0 where locks were not free. '
     'Raises QU001, QU011, QU016.';
 
+-- The row of the storage is locked while its tables are emptied, so that no new queue gets them meanwhile.
 create or replace function pgque._clear_dropped()
 returns int
 language plpgsql
@@ -156,10 +165,13 @@ declare
 begin
     for v_table in
         select format('event_%s_%s', s.storage_id, i)
-        from pgque.event_storage s cross join generate_series(0, 2) i
-        where s.storage_queue is null
+        from pgque.event_storage s
+        cross join generate_series(0, 2) i
+        where s.storage_queue is null and not pgque._is_empty(format('event_%s_%s', s.storage_id, i))
+        order by s.storage_id, i
+        for update of s skip locked
     loop
-        if not pgque._is_empty(v_table) and pgque._lock_at_once(v_table) then
+        if pgque._lock_at_once(v_table) then
             execute format('truncate pgque.%I', v_table);
             v_cleared := v_cleared + 1;
         end if;

@@ -9,11 +9,16 @@ as $$
 declare
     v_done int;
 begin
-    v_done := pgque.maint_retry_events() + pgque.maint_rotate_tables_step2() + pgque._clear_dropped();
+    perform pgque._require_read_committed();
+    if not pg_try_advisory_xact_lock(1346851157, 0) then
+        return 0;  -- another session is at it
+    end if;
+    -- event tables before state tables, which is the order of locks
+    v_done := pgque.maint_retry_events() + pgque._clear_dropped();
     v_done := v_done + coalesce((
-        select sum(pgque.maint_rotate_tables_step1(q.queue_name))
-        from (select queue_name from pgque.queue q where pgque._rotation_is_due(q) order by queue_id) q
+        select sum(pgque._rotate(q)) from (select * from pgque.queue order by queue_id) q
     ), 0);
+    v_done := v_done + pgque.maint_rotate_tables_step2();
     -- once a minute is enough to see in status() that upkeep runs
     update pgque.installation
     set last_upkeep = pgque._now()
@@ -23,4 +28,4 @@ end
 $$;
 comment on function pgque.maint() is
     'One pass of upkeep: due retries, rotation, reclaiming. Call it every second to every minute, in a transaction of its own. '
-    'Returns how many things it did. Raises QU011, QU016.';
+    'Returns how many things it did, 0 while another session does it. Raises QU011, QU016.';

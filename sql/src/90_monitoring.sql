@@ -21,10 +21,6 @@ as $$
 $$;
 comment on function pgque.get_subscriptions() is 'What the view subscription shows.';
 
-create or replace view pgque.subscription as select * from pgque.get_subscriptions();
-comment on view pgque.subscription is
-    'PgQ''s table: where each subscription stands. sub_batch is the open batch, NULL if there is none.';
-
 create or replace function pgque.get_retries()
 returns setof pgque.delayed_event
 language sql
@@ -40,11 +36,23 @@ as $$
 $$;
 comment on function pgque.get_retries() is 'What the view retry_queue shows.';
 
-create or replace view pgque.retry_queue as
-select
-    ev_retry_after, ev_queue, ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data,
-    ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, ev_reason
-from pgque.get_retries();
+-- Only where they are missing: replacing a view waits for everybody who has looked at it in a transaction.
+do $$
+begin
+    if to_regclass('pgque.subscription') is null then
+        create view pgque.subscription as select * from pgque.get_subscriptions();
+    end if;
+    if to_regclass('pgque.retry_queue') is null then
+        create view pgque.retry_queue as
+        select
+            ev_retry_after, ev_queue, ev_id, ev_time, ev_txid, ev_owner, ev_retry, ev_type, ev_data,
+            ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers, ev_reason
+        from pgque.get_retries();
+    end if;
+end
+$$;
+comment on view pgque.subscription is
+    'PgQ''s table: where each subscription stands. sub_batch is the open batch, NULL if there is none.';
 comment on view pgque.retry_queue is
     'PgQ''s table: messages that wait for their retry time. ev_owner is the sub_id of the consumer that gets it.';
 
@@ -252,6 +260,7 @@ as $$
 declare
     v_queue pgque.queue := pgque._find_queue(queue);
 begin
+    perform pgque._require_limit('max_return', max_return);
     return query execute format(
         'select ev_id, null::bigint, ev_type, ev_data, ev_retry, ev_time, ev_extra1, ev_extra2, ev_extra3, ev_extra4,'
         ' ev_key, ev_headers, 0 from (%s) e order by ev_id limit $3',

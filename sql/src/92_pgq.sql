@@ -29,7 +29,7 @@ begin
     v_new := pgque._register(v_queue, consumer);
     v_sub_id := coalesce(v_new, pgque._find_subscription(v_queue, consumer, false));
     perform pgque._lock_subscription(v_sub_id);
-    v_queue := pgque._find_queue(queue);  -- nothing is truncated since _register locked its row
+    select * into v_queue from pgque.queue q where q.queue_id = v_queue.queue_id for share;  -- keeps rotation off
     select * into v_tick from pgque.tick where tick_queue = v_queue.queue_id and tick_id = tick_pos;
     if not found then
         perform pgque._fail_fell_behind(consumer, format('tick %s does not exist or is reclaimed', tick_pos));
@@ -100,9 +100,7 @@ declare
     v_tick pgque.tick;
 begin
     perform pgque._require_read_committed();
-    v_state.sub_id := pgque._find_subscription(v_queue, consumer, false);
-    perform pgque._lock_subscription(v_state.sub_id);
-    v_state := pgque._state(v_state.sub_id);
+    v_state := pgque._state(pgque._lock_consumer(v_queue, consumer));
     if v_state.next_tick is null then
         v_tick := pgque._find_tick(v_queue, v_state, min_lag, min_count, min_interval);
         if v_tick.tick_id is null then
@@ -196,9 +194,7 @@ declare
     v_cursor refcursor := cursor_name;
 begin
     perform pgque._require('cursor_name', cursor_name);
-    if quick_limit is null or quick_limit < 0 then
-        perform pgque._fail_invalid_argument('quick_limit', coalesce('is ' || quick_limit || ', below 0', 'is NULL'));
-    end if;
+    perform pgque._require_limit('quick_limit', quick_limit);
     open v_cursor for select * from pgque.get_batch_events(get_batch_cursor.batch_id);
     for i in 1..quick_limit loop
         fetch v_cursor into ev_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4;

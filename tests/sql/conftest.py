@@ -40,5 +40,6 @@ def own(server: str, template_dsn: str) -> Iterator[psycopg.Connection]:
         database(server, template=template) as dsn,
         psycopg.connect(dsn, autocommit=True) as conn,
     ):
-        conn.execute("select pgque.create_queue('q'), pgque.subscribe('q', 'c')")
+        conn.execute("select pgque.create_queue('q')")
+        subscribe(conn, "q")
         yield conn

@@ -1,10 +1,10 @@
-"""From a message to what becomes of it, and from a piece of a batch to its settlement. No I/O."""
+"""From a message to what becomes of it. No I/O."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypeVar
@@ -19,9 +19,6 @@ RetryAfter = float | timedelta | Backoff
 H = TypeVar("H", bound=Handler)
 
 LONGEST_REASON = 2000
-_LARGEST_PIECE = 1000
-_FIRST_PIECE = 16
-_PIECE_CHARACTERS = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +28,6 @@ class Nack:
     msg_id: int
     delay: float | None
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What to write for a batch: first the nacks, then the ack.
-
-    `ack_to` is the last message done, None if none was. `complete` acks all that was handed out;
-    else what follows `ack_to` is given back, if `release` says so.
-    """
-
-    batch_id: int
-    nacks: tuple[Nack, ...]
-    ack_to: int | None
-    complete: bool
-    release: bool
 
 
 class Dispatcher:
@@ -124,53 +106,6 @@ class Dispatcher:
         if isinstance(self._retry_after, Backoff):
             return self._retry_after.delay(message.retry_count or 0)
         return sane_delay(self._retry_after)
-
-
-class Piece:
-    """The part of a batch in hand: its messages, how far they are done, and what failed."""
-
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self.messages = tuple(messages)
-        self.batch_id = self.messages[0].batch_id
-        self._done = 0
-        self._settled = 0
-        self._nacks: list[Nack] = []
-
-    def record(self, nack: Nack | None) -> None:
-        """Note that the next message is done, with or without a nack."""
-        self._done += 1
-        if nack is not None:
-            self._nacks.append(nack)
-
-    def pending(self, *, leaving: bool) -> Settlement:
-        """Return what is to be written now; with `leaving`, the last thing to be written."""
-        all_done = self._done == len(self.messages)
-        news = self._done > self._settled
-        return Settlement(
-            batch_id=self.batch_id,
-            nacks=tuple(self._nacks),
-            ack_to=self.messages[self._done - 1].msg_id if news else None,
-            complete=news and all_done,
-            release=leaving and not all_done,
-        )
-
-    def settled(self) -> None:
-        """Note that what `pending` returned is written."""
-        self._settled = self._done
-        self._nacks.clear()
-
-
-class PieceSize:
-    """How many messages to ask for: many small ones, few large ones, so that memory is bounded."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = min(limit, _LARGEST_PIECE)
-        self.value = min(self._limit, _FIRST_PIECE)
-
-    def learn(self, messages: int, characters: int) -> None:
-        """Adapt to the payloads' length in the piece just received."""
-        fitting = _PIECE_CHARACTERS * messages // max(characters, 1)
-        self.value = max(1, min(fitting, self.value * 2, self._limit))
 
 
 def reason_of(error: BaseException) -> str:

@@ -6,12 +6,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from pgque import _statements as statements
+from pgque import _consumer_statements as statements
 from pgque._backoff import Backoff
-from pgque._dispatch import Dispatcher, Piece, PieceSize
+from pgque._lease import Heartbeats
+from pgque._piece import Piece, PieceSize
+from pgque._runners import Runner
 from pgque._session import Session
+from pgque._statements import unsubscribe_subconsumer
+from pgque._subscription import Subscription
 from pgque._wakeup import Alarm, Listener
 from pgque.errors import (
     PgqueBatchNotFound,
@@ -36,35 +39,28 @@ _SHORTEST_WAIT = 0.02
 _NO_LONGER_OURS = (PgqueBatchNotFound, PgqueMessageNotInBatch, PgqueLeaseLost)
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """Whose messages the loop handles, and how eagerly it looks for them."""
-
-    queue: str
-    consumer: str
-    poll_interval: float
-    max_messages: int
-
-
 class ConsumerLoop:
     """One run of a consumer, until `stopping` says so and `alarm` has rung."""
 
     def __init__(
         self,
         subscription: Subscription,
-        dispatcher: Dispatcher,
+        size: PieceSize,
+        runner: Runner,
         session: Session,
         listener: Listener | None,
+        heartbeats: Heartbeats | None,
         alarm: Alarm,
         stopping: Callable[[], bool],
     ) -> None:
         self._at = subscription
-        self._dispatcher = dispatcher
+        self._size = size
+        self._runner = runner
         self._session = session
         self._listener = listener
+        self._heartbeats = heartbeats
         self._alarm = alarm
         self._stopping = stopping
-        self._size = PieceSize(subscription.max_messages)
         self._unsettled: Piece | None = None
         self._busy_polls = 0
         self._armed_at = 0.0
@@ -84,6 +80,8 @@ class ConsumerLoop:
                 self._pause(error)
             else:
                 self._recovered()
+        if self._at.passing and self._unsettled is None:
+            self._leave()
 
     def _cycle(self) -> None:
         if self._unsettled is not None:
@@ -103,7 +101,7 @@ class ConsumerLoop:
         messages = self._receive() if self._busy_polls else []
         if not messages:
             with contextlib.suppress(PgqueQueueDisabled):  # its ticks come from elsewhere
-                self._session.run(statements.consumer_tick(self._at.queue))
+                self._session.run(statements.tick(self._at.queue))
             messages = self._receive()
         if messages:
             self._busy_polls += 1
@@ -115,10 +113,7 @@ class ConsumerLoop:
         return messages
 
     def _receive(self) -> list[Message]:
-        at = self._at
-        messages = self._session.run(
-            statements.consumer_receive(at.queue, at.consumer, self._size.value)
-        )
+        messages = self._session.run(self._at.receive(self._size.value))
         if messages:
             self._size.learn(len(messages), stored_length(messages))
         return messages
@@ -137,7 +132,7 @@ class ConsumerLoop:
         arming polls are frequent, and then ever rarer: such a message waits about as long again
         as its transaction took.
         """
-        limit = self._at.poll_interval
+        limit = self._at.longest_wait
         if self._listener is not None and self._listener.armed:
             limit = min(limit, max(time.monotonic() - self._armed_at, _SHORTEST_WAIT))
         due = self._session.run(statements.seconds_to_next_retry(self._at.queue))
@@ -154,10 +149,11 @@ class ConsumerLoop:
     def _work(self, piece: Piece) -> None:
         """Handle a piece and settle it: all of it, or what is done when a stop comes."""
         self._unsettled = piece
+        if self._heartbeats is not None:
+            self._heartbeats.begin()
         try:
             self._handle_all(piece)
-            if self._unsettled is piece:
-                self._settle(piece, leaving=True)
+            self._settle(piece, leaving=True)
         except PgqueError as error:
             if not is_passing(error):
                 raise
@@ -171,33 +167,49 @@ class ConsumerLoop:
             raise
 
     def _handle_all(self, piece: Piece) -> None:
-        settle_at = time.monotonic() + _SETTLE_EVERY
-        for message in piece.messages:
-            if self._stopping() or self._unsettled is not piece:
-                return
-            piece.record(self._dispatcher.handle(message, self._stopping))
+        started = time.monotonic()
+        settle_at = started + _SETTLE_EVERY
+
+        def progress() -> None:
+            nonlocal settle_at
             if time.monotonic() > settle_at:
                 self._settle(piece, leaving=False)
                 settle_at = time.monotonic() + _SETTLE_EVERY
 
+        self._runner.run(piece, progress)
+        self._size.took(len(piece.messages), time.monotonic() - started)
+
     def _settle(self, piece: Piece, *, leaving: bool) -> None:
         """Write what is done; a batch that is not ours any more is dropped with a warning."""
+        if piece.lost:
+            return
         settlement = piece.pending(leaving=leaving)
         calls = list(statements.settle(settlement))
-        ours, why = True, "it is not open"
+        why = "it is not open"
         try:
             if calls:
                 results = self._session.run_all(calls)
                 acks = settlement.complete or settlement.ack_to is not None
-                ours = not acks or results[-1 - settlement.release] != 0
+                piece.lost = acks and results[-1 - settlement.release] == 0
         except _NO_LONGER_OURS as error:
-            ours, why = False, str(error)
-        if not ours:
-            _log.warning("batch %s has been settled elsewhere: %s", piece.batch_id, why)
-        if ours:
+            piece.lost, why = True, str(error)
+        if piece.lost:
+            _log.warning(self._at.lost, piece.batch_id, why)
+        else:
             piece.settled()
-        if leaving or not ours:
+        if leaving or piece.lost:
             self._unsettled = None
+            if self._heartbeats is not None:
+                self._heartbeats.end()
+
+    def _leave(self) -> None:
+        """End the membership that was made for this run."""
+        at = self._at
+        assert at.member is not None
+        try:
+            self._session.run(unsubscribe_subconsumer(at.queue, at.consumer, at.member, 1))
+        except PgqueError as error:
+            _log.warning("%s: still registered: %s", at, error)
 
     # failures
 
@@ -209,13 +221,10 @@ class ConsumerLoop:
             return
         delay = self._reconnect.delay(self._failures)
         self._failures += 1
-        _log.warning(
-            "consumer %r of queue %r: %s; next try in %.1f s",
-            *(self._at.consumer, self._at.queue, error, delay),
-        )
+        _log.warning("%s: %s; next try in %.1f s", self._at, error, delay)
         self._alarm.wait(delay)
 
     def _recovered(self) -> None:
         if self._failures:
-            _log.info("consumer %r of queue %r: working again", self._at.consumer, self._at.queue)
+            _log.info("%s: working again", self._at)
             self._failures = 0

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias
 
 import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import Conninfo
 from psycopg_pool import ConnectionPool
 
 from pgque._connections import open_connection, run
@@ -31,6 +33,10 @@ class Source(Protocol):
 
     def open_another(self) -> Connection:
         """Open an autocommit connection that stands apart, for listening."""
+        ...
+
+    def conninfo(self) -> str:
+        """Return what another process connects with; it may hold a password."""
         ...
 
 
@@ -63,6 +69,9 @@ class OwnConnection:
             application_name=self._application_name,
             prepare_threshold=self._prepare_threshold,
         )
+
+    def conninfo(self) -> str:
+        return self._dsn
 
 
 class PooledConnections:
@@ -103,14 +112,29 @@ class PooledConnections:
         """Leave the pool alone: it is the application's."""
 
     def open_another(self) -> Connection:
-        conninfo: Any = self._pool.conninfo
-        options: Any = self._pool.kwargs or {}
+        conninfo, options = self._parameters()
         with translated():
             conn: Connection = self._pool.connection_class.connect(
-                conninfo() if callable(conninfo) else conninfo,
-                **((options() if callable(options) else options) | {"autocommit": True}),
+                conninfo, **(options | {"autocommit": True})
             )
         return conn
+
+    def conninfo(self) -> str:
+        conninfo, options = self._parameters()
+        known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+        with translated():
+            return make_conninfo(
+                conninfo, **{name: given for name, given in options.items() if name in known}
+            )
+
+    def _parameters(self) -> tuple[str, dict[str, Any]]:
+        """Return the pool's connection string and options; either may be given as a function."""
+        conninfo: Any = self._pool.conninfo
+        options: Any = self._pool.kwargs or {}
+        return (
+            conninfo() if callable(conninfo) else conninfo,
+            options() if callable(options) else options,
+        )
 
 
 class Session:

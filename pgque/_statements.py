@@ -9,13 +9,13 @@ times as fast.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pgque._backoff import seconds
-from pgque._dispatch import Nack, Settlement, clean_reason
+from pgque._dispatch import clean_reason
 from pgque._payload import Dumps, encode
 from pgque.errors import PgqueInvalidArgument
 from pgque.messages import Event, Message, message_from_row
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+Interval = float | timedelta | str | None
+"""Seconds, a timedelta, or PostgreSQL's way to write an interval; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +106,59 @@ def unsubscribe(queue: str, consumer: str) -> Call[int]:
 
 # Headers come as text: a number in them may be beyond what Python reads, and one bad message
 # must not keep the driver from handing over the others.
-_MESSAGE = """
+MESSAGE = """
     select msg_id, batch_id, type, payload, retry_count, created_at,
            extra1, extra2, extra3, extra4, key, headers::text, delivery_count"""
 
 
 def receive(queue: str, consumer: str, max_messages: int) -> Call[list[Message]]:
-    query = _MESSAGE + " from pgque.receive(%s::text, %s::text, %s::int)"
-    return Call(query, (queue, consumer, max_messages), _messages)
+    query = MESSAGE + " from pgque.receive(%s::text, %s::text, %s::int)"
+    return Call(query, (queue, consumer, max_messages), messages)
 
 
-def _messages(rows: list[Row]) -> list[Message]:
+def messages(rows: list[Row]) -> list[Message]:
     return [message_from_row(row) for row in rows]
+
+
+# members of a cooperative consumer
+
+
+def subscribe_subconsumer(
+    queue: str, consumer: str, subconsumer: str, convert_normal: bool
+) -> Call[int]:
+    query = "select pgque.subscribe_subconsumer(%s::text, %s::text, %s::text, %s::boolean)"
+    return Call(query, (queue, consumer, subconsumer, convert_normal), value)
+
+
+def unsubscribe_subconsumer(
+    queue: str, consumer: str, subconsumer: str, batch_handling: int
+) -> Call[int]:
+    query = "select pgque.unsubscribe_subconsumer(%s::text, %s::text, %s::text, %s::int)"
+    return Call(query, (queue, consumer, subconsumer, batch_handling), value)
+
+
+def touch_subconsumer(queue: str, consumer: str, subconsumer: str) -> Call[int]:
+    query = "select pgque.touch_subconsumer(%s::text, %s::text, %s::text)"
+    return Call(query, (queue, consumer, subconsumer), value)
+
+
+RECEIVE_COOP = "pgque.receive_coop(%s::text, %s::text, %s::text, %s::int, %s::interval)"
+
+
+def receive_coop(
+    queue: str, consumer: str, subconsumer: str, max_messages: int, dead_interval: Interval
+) -> Call[list[Message]]:
+    params = (queue, consumer, subconsumer, max_messages, interval(dead_interval))
+    return Call(MESSAGE + " from " + RECEIVE_COOP, params, messages)
+
+
+def interval(given: Interval) -> str | None:
+    if given is None or isinstance(given, str):
+        return given
+    return f"{_finite(given):.6f} seconds"
+
+
+# settling
 
 
 def ack(batch_id: int) -> Call[int]:
@@ -146,67 +189,3 @@ def _finite(delay: float | timedelta) -> float:
 
 def release(batch_id: int) -> Call[int]:
     return Call("select pgque.release(%s::bigint)", (batch_id,), value)
-
-
-def settle(settlement: Settlement) -> Iterator[Call[int]]:
-    """Yield what has to run in one transaction; only the last two answer 0 for a closed batch."""
-    batch = settlement.batch_id
-    retries = [nack for nack in settlement.nacks if nack.delay is not None]
-    dead = [nack for nack in settlement.nacks if nack.delay is None]
-    if retries:
-        yield _nack_all(batch, retries)
-    if dead:
-        yield _bury_all(batch, dead)
-    if settlement.complete:
-        yield ack(batch)
-    elif settlement.ack_to is not None:
-        yield ack_to(batch, settlement.ack_to)
-    if settlement.release:
-        yield release(batch)
-
-
-def _nack_all(batch_id: int, nacks: Iterable[Nack]) -> Call[int]:
-    query = """
-        select pgque.nack(%s::bigint, n.msg_id, make_interval(secs => n.delay), n.reason)
-          from unnest(%b::bigint[], %b::float8[], %b::text[]) as n (msg_id, delay, reason)"""
-    columns = zip(*((nack.msg_id, nack.delay, nack.reason) for nack in nacks), strict=True)
-    return Call(query, (batch_id, *map(list, columns)), len)
-
-
-def _bury_all(batch_id: int, nacks: Iterable[Nack]) -> Call[int]:
-    query = """
-        select pgque.event_dead(%s::bigint, n.msg_id, n.reason)
-          from unnest(%b::bigint[], %b::text[]) as n (msg_id, reason)"""
-    columns = zip(*((nack.msg_id, nack.reason) for nack in nacks), strict=True)
-    return Call(query, (batch_id, *map(list, columns)), len)
-
-
-# What only says "here is a tick" or "this was handed out" need not wait for the disk: it is
-# flushed before whatever commits later and depends on it, and a crash before that redelivers.
-
-
-def consumer_tick(queue: str) -> Call[int | None]:
-    query = "select set_config('synchronous_commit', 'off', true), pgque.tick_if_new(%s::text)"
-    return Call(query, (queue,), lambda rows: rows[0][1])
-
-
-def consumer_receive(queue: str, consumer: str, max_messages: int) -> Call[list[Message]]:
-    query = (
-        _MESSAGE
-        + " from set_config('synchronous_commit', 'off', true),"
-        + " pgque.receive(%s::text, %s::text, %s::int)"
-    )
-    return Call(query, (queue, consumer, max_messages), _messages)
-
-
-def seconds_to_next_retry(queue: str) -> Call[float | None]:
-    query = "select extract(epoch from pgque.next_retry_at(%s::text) - clock_timestamp())::float8"
-    return Call(query, (queue,), value)
-
-
-def mark_waiting(queue: str, waiting: bool) -> Call[None]:
-    return Call("select pgque.mark_waiting(%s::text, %s::boolean)", (queue, waiting), nothing)
-
-
-def probe() -> Call[int]:
-    return Call("select 1", (), value)

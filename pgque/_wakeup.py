@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgque import _statements as statements
+from pgque import _consumer_statements as statements
 from pgque._backoff import Backoff
 from pgque._connections import run
 from pgque._watchdog import Watchdog

@@ -12,7 +12,7 @@ import psycopg
 from pgque import _statements as statements
 from pgque._connections import open_connection, run
 from pgque._payload import Dumps
-from pgque._statements import Call, T
+from pgque._statements import Call, Interval, T
 from pgque.admin import AdminMethods
 from pgque.errors import PgqueInvalidArgument, translated
 from pgque.messages import Event, Message
@@ -125,13 +125,65 @@ class PgqueClient(AdminMethods):
         """
         return self._run(statements.receive(queue, consumer, max_messages))
 
+    def subscribe_subconsumer(
+        self, queue: str, consumer: str, subconsumer: str, convert_normal: bool = False
+    ) -> int:
+        """Make a subconsumer a member of a cooperative consumer: 1, or 0 if it is one already.
+
+        A consumer that does not exist is subscribed. `convert_normal` makes a normal one
+        cooperative, in its place; without it that is a `PgqueCooperativeMisuse`.
+        """
+        call = statements.subscribe_subconsumer(queue, consumer, subconsumer, convert_normal)
+        return self._run(call)
+
+    def unsubscribe_subconsumer(
+        self, queue: str, consumer: str, subconsumer: str, batch_handling: int = 0
+    ) -> int:
+        """Remove a member: 1, or 0 if there is none of that name.
+
+        With an open batch, `batch_handling` 0 raises `PgqueCooperativeMisuse`, and 1 sends its
+        messages through retry or dead letter.
+        """
+        call = statements.unsubscribe_subconsumer(queue, consumer, subconsumer, batch_handling)
+        return self._run(call)
+
+    def receive_coop(
+        self,
+        queue: str,
+        consumer: str,
+        subconsumer: str,
+        max_messages: int = 100,
+        dead_interval: Interval = None,
+    ) -> list[Message]:
+        """Return a member's next messages, all of one batch; [] if there are none for it now.
+
+        What is missing is subscribed. `dead_interval` (seconds, a timedelta, or an interval as
+        PostgreSQL writes it): what a member holds that was not heard of for so long is taken
+        over. Commit before working on them: until then the others may get nothing.
+        """
+        call = statements.receive_coop(queue, consumer, subconsumer, max_messages, dead_interval)
+        return self._run(call)
+
+    def touch_subconsumer(self, queue: str, consumer: str, subconsumer: str) -> int:
+        """Give a sign of life for a member that works: 1, or 0 if there is none of that name."""
+        return self._run(statements.touch_subconsumer(queue, consumer, subconsumer))
+
+    # settling
+
     def ack(self, batch_id: int) -> int:
         """Settle what was handed out of a batch: 1, or 0 if that batch is not open."""
         return self._run(statements.ack(batch_id))
 
     def ack_to(self, batch_id: int, msg_id: int) -> int:
-        """Settle a batch's messages up to and including one: 1, or 0 if it is not open."""
+        """Settle a batch's messages up to and including one: 1, or 0 if it is not open.
+
+        Raises `PgqueMessageNotInBatch`, and `PgqueLeaseLost` where another member took it over.
+        """
         return self._run(statements.ack_to(batch_id, msg_id))
+
+    def release(self, batch_id: int) -> int:
+        """Give back, undelivered, what is not settled of a batch: 1, or 0 if it is not open."""
+        return self._run(statements.release(batch_id))
 
     def nack(
         self,
@@ -143,7 +195,7 @@ class PgqueClient(AdminMethods):
         """Have one message again after `retry_after` (seconds or timedelta), and return 1.
 
         After the queue's `max_retries` it becomes a dead letter instead. The batch is to be
-        acked as usual. Raises `PgqueBatchNotFound`, `PgqueMessageNotInBatch`.
+        acked as usual. Raises `PgqueBatchNotFound`, `PgqueMessageNotInBatch`, `PgqueLeaseLost`.
         """
         msg_id = msg.msg_id if isinstance(msg, Message) else msg
         return self._run(statements.nack(batch_id, msg_id, retry_after, reason))

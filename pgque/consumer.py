@@ -5,19 +5,29 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Literal
 
 from psycopg_pool import ConnectionPool
 
+from pgque._backoff import LONGEST_DELAY, seconds
 from pgque._connections import open_connection
 from pgque._dispatch import Dispatcher, H, RetryAfter
-from pgque._loop import ConsumerLoop, Subscription
+from pgque._lease import Heartbeats
+from pgque._loop import ConsumerLoop
+from pgque._piece import PieceSize
+from pgque._runners import AtOnce, InTurn, Runner
 from pgque._session import Connection, OwnConnection, PooledConnections, Session, Source
 from pgque._signals import stop_on_signals
+from pgque._subscription import Subscription, new_member_name
 from pgque._wakeup import Alarm, Listener
 from pgque._watchdog import Watchdog
 
 _log = logging.getLogger("pgque.consumer")
+
+# Seconds. Nobody comes back under a made-up name, so what such a member held has to go to others.
+_DEAD_IF_NAMELESS = 60.0
 
 
 class Consumer:
@@ -37,6 +47,26 @@ class Consumer:
     - `prepare_threshold`: psycopg's, for connections opened here; None turns prepared
       statements off.
     - `answer_timeout`: a connection on which no answer came for so long counts as lost.
+
+    Several workers share a cooperative consumer, each as a member of its own:
+
+    - `subconsumer`: the member's name, which stays registered; or True for one made from host,
+      process and a random part, which leaves when `start` returns. Pieces are small, so that
+      all members get some of a backlog.
+    - `dead_interval`: seconds or a timedelta; a piece whose member was not heard of for so long
+      is taken over, by the next member that asks. None: never, for a member with a name, which
+      gets its piece again itself; after a minute, for one without. While a handler runs, a
+      small process gives signs of life, so what is slow is not taken for dead; on Linux, a
+      process that was stopped (SIGSTOP) counts as dead. Who lost a piece settles nothing of it
+      any more.
+
+    Handlers may run at once, in threads:
+
+    - `concurrency`: so many at most; messages of one key, if they have one, still one after the
+      other in their order. The next piece is received when the last message of this one is
+      done; pieces are as large as keeps all threads busy for about a second. Settled is what
+      is done up to the first message that is not. After a stop, messages that stand before one
+      that has started are still handled.
     """
 
     def __init__(
@@ -54,15 +84,24 @@ class Consumer:
         install_signal_handlers: bool = True,
         prepare_threshold: int | None = 5,
         answer_timeout: float = 60,
+        subconsumer: str | Literal[True] | None = None,
+        dead_interval: float | timedelta | None = None,
+        concurrency: int = 1,
     ) -> None:
         if not 0 < poll_interval <= 86_400 or not answer_timeout > 0:
             raise ValueError("poll_interval is from 0 to 86,400 seconds, answer_timeout above 0")
         if not 1 <= max_messages <= 2_147_483_647:
             raise ValueError("max_messages is from 1 to 2147483647")
+        if not 1 <= concurrency <= 1000:
+            raise ValueError("concurrency is from 1 to 1000")
         self.queue = queue
         self.name = name
         self._dsn = dsn
-        self._subscription = Subscription(queue, name, poll_interval, max_messages)
+        self._subscription = Subscription(
+            *(queue, name, poll_interval, max_messages),
+            **_membership(subconsumer, dead_interval),
+        )
+        self._concurrency = concurrency
         self._dispatcher = Dispatcher(unknown_handler_policy, retry_after)
         self._listen = listen
         self._listen_dsn = listen_dsn
@@ -100,10 +139,13 @@ class Consumer:
             stack.callback(self._end)
             if self._install_signal_handlers:
                 stack.enter_context(stop_on_signals(self.stop))
-            loop = self._build(stack, self._alarm)
-            _log.info("consumer %r of queue %r: started", self.name, self.queue)
+            at = self._subscription
+            if at.passing:
+                at = replace(at, member=new_member_name())
+            loop = self._build(at, stack, self._alarm)
+            _log.info("%s: started", at)
             loop.run()
-            _log.info("consumer %r of queue %r: stopped", self.name, self.queue)
+            _log.info("%s: stopped", at)
 
     def stop(self) -> None:
         """Let `start` return after the message in hand; from any thread, handler, or signal.
@@ -116,34 +158,42 @@ class Consumer:
         if alarm is not None:
             alarm.ring()
 
-    def _build(self, stack: contextlib.ExitStack, alarm: Alarm) -> ConsumerLoop:
+    def _build(self, at: Subscription, stack: contextlib.ExitStack, alarm: Alarm) -> ConsumerLoop:
         watchdog = Watchdog(self._answer_timeout, self._stopping)
         stack.callback(watchdog.close)
-        source = self._source(watchdog)
+        source = self._source(at, watchdog)
         stack.callback(source.close)
-        listener = None
+        listener = heartbeats = None
         if self._listen:
-            listener = Listener(self._listening(source), self.queue, watchdog)
+            listener = Listener(self._listening(at, source), self.queue, watchdog)
             stack.callback(listener.close)
+        if at.member is not None and at.dead_interval is not None:
+            heartbeats = Heartbeats(
+                source.conninfo, at.queue, at.consumer, at.member, at.dead_interval
+            )
+            stack.callback(heartbeats.close)
+        runner = self._runner()
+        stack.callback(runner.close)
+        shared = at.member is not None
+        size = PieceSize(at.max_messages, slots=self._concurrency, shared=shared)
         session = Session(source, watchdog)
-        return ConsumerLoop(
-            self._subscription, self._dispatcher, session, listener, alarm, self._stopping
-        )
+        return ConsumerLoop(at, size, runner, session, listener, heartbeats, alarm, self._stopping)
 
-    def _source(self, watchdog: Watchdog) -> Source:
+    def _runner(self) -> Runner:
+        if self._concurrency == 1:
+            return InTurn(self._dispatcher, self._stopping)
+        return AtOnce(self._dispatcher, self._stopping, self._concurrency, self.name)
+
+    def _source(self, at: Subscription, watchdog: Watchdog) -> Source:
         if isinstance(self._dsn, ConnectionPool):
             return PooledConnections(self._dsn, watchdog)
-        return OwnConnection(self._dsn, self._application_name(), self._prepare_threshold)
+        return OwnConnection(self._dsn, at.session_name, self._prepare_threshold)
 
-    def _listening(self, source: Source) -> Callable[[], Connection]:
+    def _listening(self, at: Subscription, source: Source) -> Callable[[], Connection]:
         dsn = self._listen_dsn
         if dsn is None:
             return source.open_another
-        name = self._application_name()
-        return lambda: open_connection(dsn, autocommit=True, application_name=name)
-
-    def _application_name(self) -> str:
-        return f"pgque {self.name}"
+        return lambda: open_connection(dsn, autocommit=True, application_name=at.session_name)
 
     def _stopping(self) -> bool:
         return self._stop_requested
@@ -153,3 +203,26 @@ class Consumer:
         self._stop_requested = False
         if alarm is not None:
             alarm.close()
+
+
+def _membership(
+    subconsumer: str | Literal[True] | None, dead_interval: float | timedelta | None
+) -> dict[str, Any]:
+    """Return what a `Subscription` says of the member; raise ValueError for nonsense."""
+    if subconsumer is None:
+        if dead_interval is not None:
+            raise ValueError("dead_interval is for a subconsumer")
+        return {}
+    if not subconsumer:
+        raise ValueError("subconsumer is a name, or True for one that is made up")
+    silent = None if dead_interval is None else seconds(dead_interval)
+    if silent is not None and not 0.001 <= silent <= LONGEST_DELAY:
+        raise ValueError(f"dead_interval is from a millisecond to ten years, not {dead_interval!r}")
+    passing = subconsumer is True
+    if passing and silent is None:
+        silent = _DEAD_IF_NAMELESS
+    return {
+        "member": None if passing else subconsumer,
+        "passing": passing,
+        "dead_interval": silent,
+    }

@@ -300,3 +300,45 @@ def test_dead_letters(client: PgqueClient, queue: str) -> None:
     assert client.dlq_replay_all(queue) == pgque.ReplayResult(2, 0, None)
     assert [m.payload["n"] for m in receive_all(client, queue)] == [0, 1, 2]
     assert client.dlq_purge(queue, dt.timedelta(0)) == 0
+
+
+def test_members_share_a_consumer(client: PgqueClient, queue: str) -> None:
+    """Each method answers what its SQL function does; dead_interval in all its forms."""
+    assert client.subscribe_subconsumer(queue, "g", "a") == 1
+    assert client.subscribe_subconsumer(queue, "g", "a") == 0
+    client.send_batch(queue, "t", range(6))
+    client.tick_if_new(queue)
+    batches = [
+        client.receive_coop(queue, "g", member, 2, dead)
+        for member, dead in (("a", 60), ("b", dt.timedelta(minutes=1)), ("c", "1 minute"))
+    ]
+    assert [[m.payload for m in batch] for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+    assert client.receive_coop(queue, "g", "d", dead_interval=1e9) == []
+    assert client.touch_subconsumer(queue, "g", "a") == 1
+    assert client.touch_subconsumer(queue, "g", "nobody") == 0
+    (first, _), (third, _), _ = batches
+    assert client.release(first.batch_id) == 1
+    assert client.release(first.batch_id) == 0
+    assert [m.payload for m in client.receive_coop(queue, "g", "d")] == [0, 1]
+    with pytest.raises(pgque.PgqueLeaseLost):
+        client.ack_to(first.batch_id, first.msg_id)
+    with pytest.raises(pgque.PgqueCooperativeMisuse):
+        client.unsubscribe_subconsumer(queue, "g", "b")
+    assert client.unsubscribe_subconsumer(queue, "g", "b", 1) == 1
+    assert client.unsubscribe_subconsumer(queue, "g", "b") == 0
+    assert client.ack(third.batch_id) == 0
+
+
+def test_a_normal_consumer_becomes_cooperative(client: PgqueClient, queue: str) -> None:
+    """Where that is asked for."""
+    client.subscribe(queue, "c")
+    with pytest.raises(pgque.PgqueCooperativeMisuse):
+        client.subscribe_subconsumer(queue, "c", "a")
+    assert client.subscribe_subconsumer(queue, "c", "a", convert_normal=True) == 1
+
+
+@pytest.mark.parametrize("dead", [0, -1, float("inf"), float("nan"), "soon", 1e300, ""])
+def test_an_odd_dead_interval_is_refused(client: PgqueClient, queue: str, dead: Any) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(pgque.PgqueInvalidArgument):
+        client.receive_coop(queue, "g", "a", dead_interval=dead)

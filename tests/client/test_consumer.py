@@ -251,7 +251,7 @@ def test_stop_wakes_an_idle_consumer(dsn: str, queue: str, conn: psycopg.Connect
     consumer.stop()
     consumer.start()
     assert time.monotonic() - started < 10
-    assert not sessions(conn, listening=True)
+    wait_until(lambda: not sessions(conn, listening=True))
 
 
 def test_keyboard_interrupt_gives_the_message_back(

@@ -1,4 +1,4 @@
-"""What becomes of a message, and what is written for a piece of a batch. No server needed."""
+"""What becomes of a message. No server needed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, Literal
 import pytest
 
 from pgque import Backoff, DeadLetter, Message, Retry
-from pgque import _statements as statements
 from pgque._backoff import LONGEST_DELAY
-from pgque._dispatch import LONGEST_REASON, Dispatcher, Nack, Piece, PieceSize
+from pgque._dispatch import LONGEST_REASON, Dispatcher, Nack
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -171,62 +170,3 @@ def test_a_default_delay_out_of_range_is_refused(retry_after: Any) -> None:
     """At once: it would be cut for each message."""
     with pytest.raises(ValueError):
         Dispatcher("nack", retry_after)
-
-
-def queries(piece: Piece, *, leaving: bool) -> list[str]:
-    calls = statements.settle(piece.pending(leaving=leaving))
-    return [call.query.split("pgque.")[1].split("(")[0] for call in calls]
-
-
-def test_a_piece_that_is_done_is_acked() -> None:
-    """Nacks and dead letters first, in the same transaction."""
-    piece = Piece([message(1), message(2), message(3)])
-    piece.record(None)
-    piece.record(Nack(2, 60, "x"))
-    piece.record(Nack(3, None, "y"))
-    assert queries(piece, leaving=True) == ["nack", "event_dead", "ack"]
-
-
-def test_a_piece_left_in_the_middle_is_acked_so_far_and_the_rest_given_back() -> None:
-    """What was done is never run again."""
-    piece = Piece([message(5), message(4), message(6)])  # a retried one has its old id
-    piece.record(None)
-    piece.record(None)
-    assert piece.pending(leaving=True).ack_to == 4
-    assert queries(piece, leaving=True) == ["ack_to", "release"]
-
-
-def test_a_piece_not_begun_is_given_back() -> None:
-    """Undelivered."""
-    assert queries(Piece([message()]), leaving=True) == ["release"]
-
-
-def test_nothing_is_written_twice() -> None:
-    """What was settled on the way is not settled again at the end."""
-    piece = Piece([message(1), message(2)])
-    piece.record(Nack(1, 60, "x"))
-    assert queries(piece, leaving=False) == ["nack", "ack_to"]
-    piece.settled()
-    assert queries(piece, leaving=False) == []
-    piece.record(None)
-    assert queries(piece, leaving=False) == ["ack"]
-    piece.settled()
-    assert queries(piece, leaving=True) == []
-
-
-def test_pieces_grow_while_messages_are_small() -> None:
-    """Up to a thousand, or to what the user allows."""
-    size = PieceSize(2_147_483_647)
-    for _ in range(20):
-        size.learn(size.value, size.value * 100)
-    assert size.value == 1000
-    assert PieceSize(3).value == 3
-
-
-def test_pieces_shrink_where_messages_are_large() -> None:
-    """Down to single messages, and back again."""
-    size = PieceSize(1000)
-    size.learn(16, 16 * 50_000_000)
-    assert size.value == 1
-    size.learn(1, 10)
-    assert size.value == 2

@@ -1,0 +1,1 @@
+"""Measurements: `python -m bench`. The method is in README.md."""

@@ -822,13 +822,14 @@ $$;
 -- A waiting consumer holds the queue's "waiting" lock shared, so an exclusive try fails. Two senders that try
 -- at the same moment see each other, hence the second try. Whoever begins to wait between this look and our
 -- commit looks at the queue once more after it took the lock, and else at its next poll: it is late, not lost.
+-- Taking and giving back is one expression: between two statements a cancelled session would keep the lock.
 create or replace function pgque._wake(p_queue text, p_queue_id int)
 returns void
 language plpgsql
 as $$
 begin
-    if pg_try_advisory_lock(1346851159, p_queue_id) then
-        perform pg_advisory_unlock(1346851159, p_queue_id);
+    if (case when pg_try_advisory_lock(1346851159, p_queue_id) then pg_advisory_unlock(1346851159, p_queue_id) else false end) then
+        null;
     elsif coalesce(current_setting('pgque.notify', true), '') <> 'off' and pg_notification_queue_usage() < 0.5 then
         perform pg_notify('pgque_' || p_queue, '');
     end if;
@@ -864,9 +865,7 @@ begin
         p_extra1, p_extra2, p_extra3, p_extra4, p_key, p_headers
     )
     returning ev_id into v_id;
-    if pg_try_advisory_lock(1346851159, v_queue_id) then
-        perform pg_advisory_unlock(1346851159, v_queue_id);
-    else
+    if (case when pg_try_advisory_lock(1346851159, v_queue_id) then not pg_advisory_unlock(1346851159, v_queue_id) else true end) then
         perform pgque._wake(p_queue, v_queue_id);
     end if;
     return v_id;
@@ -1690,8 +1689,10 @@ begin
         perform pgque._fail_invalid_config('external_ticker', 'false', 'Set external_ticker to true for ticks with ids of your own.');
     end if;
     v_last := pgque._newest_tick(v_queue.queue_id);
-    if ticker.tick_id <= v_last.tick_id then
+    if ticker.tick_id <= coalesce(v_last.tick_id, 0) then
         perform pgque._fail_invalid_argument('tick_id', format('%s is not above the last one, %s', ticker.tick_id, v_last.tick_id));
+    elsif ticker.tick_id > 4611686018427387904 then
+        perform pgque._fail_invalid_argument('tick_id', format('%s is above 2^62: no room for later ticks', ticker.tick_id));
     end if;
     if pgque._numbered_elsewhere(v_queue, v_last) then
         perform pgque._renumber(v_queue, ticker.tick_id);
@@ -2665,7 +2666,7 @@ begin
         p_letter.ev_key, p_letter.ev_headers
     from pgque.queue q
     join pgque.subscriber s on s.sub_queue = q.queue_id
-    where q.queue_id = p_letter.dl_queue_id and s.sub_consumer = p_letter.dl_consumer_id
+    where q.queue_id = p_letter.dl_queue_id and s.sub_consumer = p_letter.dl_consumer_id and s.sub_parent is null
     returning ev_id into v_id;
     if v_id is null then
         perform pgque._fail_consumer_not_found(p_letter.queue_name, p_letter.consumer_name);
@@ -2925,6 +2926,7 @@ begin
     end if;
     if v_state.next_tick is not null then
         perform pgque._return_messages(v_queue, v_state, v_state.batch_open);
+        perform pgque._wake(queue, v_queue.queue_id);
     end if;
     delete from pgque.subscriber where sub_id = v_member_id;
     return found::int;
@@ -4315,13 +4317,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '42d5af097dba5581cbe14ca1d455623df304aff0e0a7b4038d676cd286aa5b30'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = 'e6c5c9178df5cb26c8d07d7e24c3f587f1f539b7c6cbfa376413eb788edccb56'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, '42d5af097dba5581cbe14ca1d455623df304aff0e0a7b4038d676cd286aa5b30') = 0
+            and strpos(p.prosrc, 'e6c5c9178df5cb26c8d07d7e24c3f587f1f539b7c6cbfa376413eb788edccb56') = 0
     ) f
 $$;
 

@@ -17,13 +17,14 @@ $$;
 -- A waiting consumer holds the queue's "waiting" lock shared, so an exclusive try fails. Two senders that try
 -- at the same moment see each other, hence the second try. Whoever begins to wait between this look and our
 -- commit looks at the queue once more after it took the lock, and else at its next poll: it is late, not lost.
+-- Taking and giving back is one expression: between two statements a cancelled session would keep the lock.
 create or replace function pgque._wake(p_queue text, p_queue_id int)
 returns void
 language plpgsql
 as $$
 begin
-    if pg_try_advisory_lock(1346851159, p_queue_id) then
-        perform pg_advisory_unlock(1346851159, p_queue_id);
+    if (case when pg_try_advisory_lock(1346851159, p_queue_id) then pg_advisory_unlock(1346851159, p_queue_id) else false end) then
+        null;
     elsif coalesce(current_setting('pgque.notify', true), '') <> 'off' and pg_notification_queue_usage() < 0.5 then
         perform pg_notify('pgque_' || p_queue, '');
     end if;
@@ -59,9 +60,7 @@ begin
         p_extra1, p_extra2, p_extra3, p_extra4, p_key, p_headers
     )
     returning ev_id into v_id;
-    if pg_try_advisory_lock(1346851159, v_queue_id) then
-        perform pg_advisory_unlock(1346851159, v_queue_id);
-    else
+    if (case when pg_try_advisory_lock(1346851159, v_queue_id) then not pg_advisory_unlock(1346851159, v_queue_id) else true end) then
         perform pgque._wake(p_queue, v_queue_id);
     end if;
     return v_id;

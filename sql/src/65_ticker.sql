@@ -208,8 +208,10 @@ begin
         perform pgque._fail_invalid_config('external_ticker', 'false', 'Set external_ticker to true for ticks with ids of your own.');
     end if;
     v_last := pgque._newest_tick(v_queue.queue_id);
-    if ticker.tick_id <= v_last.tick_id then
+    if ticker.tick_id <= coalesce(v_last.tick_id, 0) then
         perform pgque._fail_invalid_argument('tick_id', format('%s is not above the last one, %s', ticker.tick_id, v_last.tick_id));
+    elsif ticker.tick_id > 4611686018427387904 then
+        perform pgque._fail_invalid_argument('tick_id', format('%s is above 2^62: no room for later ticks', ticker.tick_id));
     end if;
     if pgque._numbered_elsewhere(v_queue, v_last) then
         perform pgque._renumber(v_queue, ticker.tick_id);

@@ -35,7 +35,7 @@ begin
         p_letter.ev_key, p_letter.ev_headers
     from pgque.queue q
     join pgque.subscriber s on s.sub_queue = q.queue_id
-    where q.queue_id = p_letter.dl_queue_id and s.sub_consumer = p_letter.dl_consumer_id
+    where q.queue_id = p_letter.dl_queue_id and s.sub_consumer = p_letter.dl_consumer_id and s.sub_parent is null
     returning ev_id into v_id;
     if v_id is null then
         perform pgque._fail_consumer_not_found(p_letter.queue_name, p_letter.consumer_name);

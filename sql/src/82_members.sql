@@ -178,6 +178,7 @@ begin
     end if;
     if v_state.next_tick is not null then
         perform pgque._return_messages(v_queue, v_state, v_state.batch_open);
+        perform pgque._wake(queue, v_queue.queue_id);
     end if;
     delete from pgque.subscriber where sub_id = v_member_id;
     return found::int;

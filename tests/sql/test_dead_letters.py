@@ -120,6 +120,25 @@ def test_a_letter_of_a_consumer_that_left_is_kept(conn: psycopg.Connection, topi
     assert drain(conn, topic) == ["x"]
 
 
+def test_a_replay_goes_to_a_group_once(conn: psycopg.Connection, queue: str) -> None:
+    """However many members it has; one of them gets it."""
+    for member in ("m", "n", "o"):
+        value(conn, "select pgque.subscribe_subconsumer(%s, 'g', %s)", queue, member)
+    send(conn, queue, "1", "2")
+    tick(conn, queue)
+    receive_coop = "select * from pgque.receive_coop(%s, 'g', %s)"
+    messages = rows(conn, receive_coop, queue, "m")
+    for message in messages:
+        value(conn, "select pgque.event_dead(%s, %s, 'x')", message.batch_id, message.msg_id)
+    ack(conn, messages[0].batch_id)
+    letter = row(conn, "select * from pgque.dlq_inspect(%s, 1)", queue)
+    value(conn, "select pgque.dlq_replay(%s)", letter.dl_id)
+    assert row(conn, "select * from pgque.dlq_replay_all(%s)", queue) == (1, 0, None)
+    tick(conn, queue)
+    taken = [m.payload for member in "nom" for m in rows(conn, receive_coop, queue, member)]
+    assert sorted(taken) == ["1", "2"]
+
+
 def test_replay_all_says_what_could_not_be_replayed(conn: psycopg.Connection, topic: str) -> None:
     """(replayed, failed, first_error), oldest first; failed letters stay."""
     subscribe(conn, topic, "leaver")

@@ -29,7 +29,8 @@ ADMIN = """
     create_queue drop_queue set_queue_config pause_queue resume_queue
     dlq_replay dlq_replay_all dlq_purge
     maint maint_retry_events maint_rotate_tables_step1 maint_rotate_tables_step2
-    ticker_loop _begin_slot _await_next_tick _end_slot set_tick_period_ms start start_statements stop
+    ticker_loop _begin_slot _await_next_tick _end_slot set_tick_period_ms
+    start start_statements stop
     """
 OWNER = {"uninstall"}
 

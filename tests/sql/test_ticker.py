@@ -129,6 +129,19 @@ def test_an_external_ticker_gives_ids_and_times(conn: psycopg.Connection, topic:
         value(conn, call, topic, None, None)
 
 
+@pytest.mark.parametrize("tick_id", [-(2**63), -1, 0, 2**62 + 1, 2**63 - 1])
+def test_external_ticks_leave_room_on_both_sides(
+    conn: psycopg.Connection, queue: str, tick_id: int
+) -> None:
+    """The first one is above 0, and there is room for ticks after any of them."""
+    configure(conn, queue, external_ticker=True)
+    with refused("QU013", "tick_id", str(tick_id)):
+        value(conn, "select pgque.ticker(%s, %s::bigint, now(), null)", queue, tick_id)
+    assert value(conn, "select pgque.ticker(%s, %s, now(), null)", queue, 2**62) == 2**62
+    configure(conn, queue, external_ticker=False)
+    assert tick(conn, queue) > 2**62
+
+
 def test_own_ticks_go_on_above_the_external_ones(conn: psycopg.Connection, topic: str) -> None:
     """Where external_ticker is switched off again, nothing gets stuck below its last id."""
     configure(conn, topic, external_ticker=True)

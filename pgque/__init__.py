@@ -26,6 +26,7 @@ from pgque.errors import (
     PgqueQueueInUse,
     PgqueQueueNotFound,
     PgqueReadOnlyServer,
+    PgqueSchedulerMissing,
     PgqueSchemaVersion,
     PgqueWrongIsolationLevel,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "PgqueQueueInUse",
     "PgqueQueueNotFound",
     "PgqueReadOnlyServer",
+    "PgqueSchedulerMissing",
     "PgqueSchemaVersion",
     "PgqueWrongIsolationLevel",
     "QueueInfo",

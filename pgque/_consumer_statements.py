@@ -78,9 +78,11 @@ def receive_coop(
     return Call(_LAZY + RECEIVE_COOP, params, messages)
 
 
-def seconds_to_next_retry(queue: str) -> Call[float | None]:
-    query = "select extract(epoch from pgque.next_retry_at(%s::text) - clock_timestamp())::float8"
-    return Call(query, (queue,), value)
+def seconds_to_next_retry(queue: str, consumer: str) -> Call[float | None]:
+    query = """
+        select extract(epoch from due - clock_timestamp())::float8
+          from pgque.next_retry_at(%s::text, %s::text) as due"""
+    return Call(query, (queue, consumer), value)
 
 
 def mark_waiting(queue: str, waiting: bool) -> Call[None]:

@@ -86,9 +86,12 @@ class ConsumerLoop:
     def _cycle(self) -> None:
         if self._unsettled is not None:
             self._settle(self._unsettled, leaving=True)
+        asked = self._size.value
         messages = self._poll()
         if messages:
             self._work(Piece(messages))
+            if len(messages) < asked:
+                self._rest()
         elif self._listener is not None and self._listener.arm():
             self._armed_at = time.monotonic()  # and poll once more
         else:
@@ -101,7 +104,9 @@ class ConsumerLoop:
         messages = self._receive() if self._busy_polls else []
         if not messages:
             with contextlib.suppress(PgqueQueueDisabled):  # its ticks come from elsewhere
-                self._session.run(statements.tick(self._at.queue))
+                tick_id = self._session.run(statements.tick(self._at.queue))
+                if self._listener is not None:
+                    self._listener.saw(tick_id)
             messages = self._receive()
         if messages:
             self._busy_polls += 1
@@ -118,14 +123,33 @@ class ConsumerLoop:
             self._size.learn(len(messages), stored_length(messages))
         return messages
 
+    def _rest(self) -> None:
+        """After a window's last message: whoever sent since then has seen that we wait.
+
+        Not so for a member of a group: others may give something back.
+        """
+        listener = self._listener
+        if listener is None or not listener.armed or self._at.member is not None:
+            return
+        if self._stopping() or listener.has_news():
+            return
+        due = self._due()
+        if due is None or due > 0:
+            self._busy_polls = 0
+            listener.wait(self._alarm, self._patience(due))
+
     def _wait(self) -> None:
-        patience = self._patience()
+        patience = self._patience(self._due())
         if self._listener is None:
             self._alarm.wait(patience)
         else:
             self._listener.wait(self._alarm, patience)
 
-    def _patience(self) -> float:
+    def _due(self) -> float | None:
+        at = self._at
+        return self._session.run(statements.seconds_to_next_retry(at.queue, at.consumer))
+
+    def _patience(self, due: float | None) -> float:
         """Return the seconds after which to poll even if nothing is heard.
 
         Who sent before we listened, and commits afterwards, does not notify. So soon after
@@ -135,13 +159,12 @@ class ConsumerLoop:
         limit = self._at.longest_wait
         if self._listener is not None and self._listener.armed:
             limit = min(limit, max(time.monotonic() - self._armed_at, _SHORTEST_WAIT))
-        due = self._session.run(statements.seconds_to_next_retry(self._at.queue))
         if due is None:
             return limit
         if due > 0:
             self._overdue_polls = 0
             return min(limit, due + 0.001)
-        self._overdue_polls += 1  # moved just now; or the queue is paused, or has another ticker
+        self._overdue_polls += 1  # moved just now, or it is not for us
         return min(limit, self._overdue.delay(self._overdue_polls - 1))
 
     # handling

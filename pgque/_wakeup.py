@@ -64,7 +64,8 @@ class Listener:
         self._watchdog = watchdog
         self._conn: psycopg.Connection[Any] | None = None
         self._marked = False
-        self._heard = False
+        self._heard: set[bytes] = set()
+        self._seen_tick = 0
         self._proven = 0.0
         self._failures = 0
         self._next_try = 0.0
@@ -94,15 +95,18 @@ class Listener:
             except PgqueError as error:
                 self._lose(error)
 
+    def saw(self, tick_id: int | None) -> None:
+        """Take note that what this tick brings has been looked for: it is no news any more."""
+        self._seen_tick = max(self._seen_tick, tick_id or 0)
+
     def wait(self, alarm: Alarm, timeout: float) -> None:
         """Wait until there may be news, or it is time to try to listen again."""
-        if self._heard_already():
+        if self.has_news():
             return
         if self._conn is None:
             alarm.wait(min(timeout, max(self._next_try - time.monotonic(), 0.01)))
             return
         alarm.wait(timeout, self._conn.fileno())
-        self._heard_already()
 
     def close(self) -> None:
         """Close the connection; with it, nobody waits here any more."""
@@ -125,24 +129,28 @@ class Listener:
             conn.execute(listen)
         return conn
 
-    def _hear(self, _notify: object) -> None:
-        self._heard = True
+    def _hear(self, notify: psycopg.Notify) -> None:
+        self._heard.add(notify.payload.encode())
 
-    def _heard_already(self) -> bool:
+    def has_news(self) -> bool:
         """Take in what has arrived; True if that was news, or the end of the connection."""
         if self._conn is not None:
             try:
                 with translated():
                     self._conn.pgconn.consume_input()
-                    while self._conn.pgconn.notifies():
-                        self._heard = True
+                    while notify := self._conn.pgconn.notifies():
+                        self._heard.add(notify.extra)
             except PgqueError as error:
                 self._lose(error)
                 return True
-        heard, self._heard = self._heard, False
+        heard, self._heard = self._heard, set()
         if heard:
             self._proven = time.monotonic()
-        return heard
+        return any(map(self._is_news, heard))
+
+    def _is_news(self, payload: bytes) -> bool:
+        """A ticker sends the tick's id, a sender nothing."""
+        return not (payload.isdigit() and int(payload) <= self._seen_tick)
 
     def _probe(self) -> bool:
         """Say whether the connection is alive, asking the server only after a long silence."""

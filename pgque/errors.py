@@ -21,7 +21,8 @@
     │   └── PgqueNotInstalled          3F000, 42883, 42P01: the schema or a function is missing
     ├── PgqueQueueInUse                QU014
     ├── PgqueDeadLetterNotFound        QU015
-    └── PgqueReadOnlyServer            QU016, 25006: a standby, or a read-only transaction
+    ├── PgqueReadOnlyServer            QU016, 25006: a standby, or a read-only transaction
+    └── PgqueSchedulerMissing          QU017: pg_cron is not in this database
 
 The class is chosen by SQLSTATE, never by the text of a message. What has no class of its own
 (permission denied, a deadlock, …) is a `PgqueError` with its SQLSTATE.
@@ -124,6 +125,10 @@ class PgqueReadOnlyServer(PgqueError):
     """The server, or the transaction, does not write."""
 
 
+class PgqueSchedulerMissing(PgqueError):
+    """pg_cron is not installed in this database; the hint says what to do instead."""
+
+
 _BY_SQLSTATE: dict[str, type[PgqueError]] = {
     "QU001": PgqueQueueNotFound,
     "QU002": PgqueConsumerNotFound,
@@ -141,6 +146,7 @@ _BY_SQLSTATE: dict[str, type[PgqueError]] = {
     "QU014": PgqueQueueInUse,
     "QU015": PgqueDeadLetterNotFound,
     "QU016": PgqueReadOnlyServer,
+    "QU017": PgqueSchedulerMissing,
     "25006": PgqueReadOnlyServer,
     "3F000": PgqueNotInstalled,  # schema does not exist
     "42883": PgqueNotInstalled,  # function does not exist

@@ -803,17 +803,19 @@ $$;
 comment on function pgque.resume_queue(text) is
     'Ends pause_queue. What was sent meanwhile is delivered with the next tick. Raises QU001.';
 
--- Sending: one static INSERT, and a NOTIFY only if somebody waits.
+-- Sending: one static INSERT, and a NOTIFY only if somebody waits. This is the hottest code of all, so send and
+-- insert_event hold it themselves: an inner function would cost as much as a partition's routing.
 --
 -- A sender looks its queue up and inserts into the event table that is current in its snapshot. A rotation
 -- that switches tables at this moment does not matter: readers look into all tables of the queue, and a table
 -- is truncated only after a look, under its lock, that nothing in it is unread (see the upkeep part).
 
-create or replace function pgque._fail_send(p_queue text)
+create or replace function pgque._fail_send(p_queue text, p_type text)
 returns void
 language plpgsql
 as $$
 begin
+    perform pgque._require('type', p_type);
     perform pgque._find_queue(p_queue);
     perform pgque._fail_queue_disabled(p_queue);
 end
@@ -823,6 +825,14 @@ $$;
 -- at the same moment see each other, hence the second try. Whoever begins to wait between this look and our
 -- commit looks at the queue once more after it took the lock, and else at its next poll: it is late, not lost.
 -- Taking and giving back is one expression: between two statements a cancelled session would keep the lock.
+create or replace function pgque._nobody_waits(p_queue_id int)
+returns boolean
+language sql
+volatile
+as $$
+    select pg_try_advisory_lock(1346851159, p_queue_id) and pg_advisory_unlock(1346851159, p_queue_id)
+$$;
+
 create or replace function pgque._wake(p_queue text, p_queue_id int)
 returns void
 language plpgsql
@@ -833,42 +843,6 @@ begin
     elsif coalesce(current_setting('pgque.notify', true), '') <> 'off' and pg_notification_queue_usage() < 0.5 then
         perform pg_notify('pgque_' || p_queue, '');
     end if;
-end
-$$;
-
-create or replace function pgque._send(
-    p_queue text, p_type text, p_data text, p_key text, p_headers jsonb,
-    p_extra1 text, p_extra2 text, p_extra3 text, p_extra4 text
-)
-returns bigint
-language plpgsql
-as $$
-declare
-    v_id bigint;
-    v_queue_id int;
-    v_slot int;
-    v_event_seq regclass;
-begin
-    select queue_id, queue_slot, queue_event_seq into v_queue_id, v_slot, v_event_seq
-    from pgque.queue
-    where queue_name = p_queue and not queue_disable_insert and p_type is not null;
-    if not found then
-        perform pgque._require('type', p_type);
-        perform pgque._fail_send(p_queue);
-    end if;
-    insert into pgque.event (
-        ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data,
-        ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
-    )
-    values (
-        pg_current_xact_id(), nextval(v_event_seq), clock_timestamp(), v_slot, v_queue_id, p_type, p_data,
-        p_extra1, p_extra2, p_extra3, p_extra4, p_key, p_headers
-    )
-    returning ev_id into v_id;
-    if (case when pg_try_advisory_lock(1346851159, v_queue_id) then not pg_advisory_unlock(1346851159, v_queue_id) else true end) then
-        perform pgque._wake(p_queue, v_queue_id);
-    end if;
-    return v_id;
 end
 $$;
 
@@ -917,7 +891,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, 'default', payload, null, null, null, null, null, null);
+    return pgque.send(queue_name, 'default', payload);
 end
 $$;
 comment on function pgque.send(text, text) is
@@ -930,7 +904,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, 'default', payload::text, null, null, null, null, null, null);
+    return pgque.send(queue_name, 'default', payload::text);
 end
 $$;
 comment on function pgque.send(text, jsonb) is
@@ -944,8 +918,27 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_queue_id int;
+    v_slot int;
+    v_event_seq regclass;
+    v_txid xid8;
+    v_id bigint;
 begin
-    return pgque._send(queue_name, type_name, payload, partition_key, headers, null, null, null, null);
+    select q.queue_id, q.queue_slot, q.queue_event_seq into v_queue_id, v_slot, v_event_seq
+    from pgque.queue q
+    where q.queue_name = send.queue_name and not q.queue_disable_insert and type_name is not null;
+    if not found then
+        perform pgque._fail_send(queue_name, type_name);
+    end if;
+    v_txid := pg_current_xact_id();  -- before the id: see the ticker part
+    v_id := nextval(v_event_seq);
+    insert into pgque.event (ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data, ev_key, ev_headers)
+    values (v_txid, v_id, clock_timestamp(), v_slot, v_queue_id, type_name, payload, partition_key, headers);
+    if not pgque._nobody_waits(v_queue_id) then
+        perform pgque._wake(queue_name, v_queue_id);
+    end if;
+    return v_id;
 end
 $$;
 comment on function pgque.send(text, text, text, text, jsonb) is
@@ -960,7 +953,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, type_name, payload::text, partition_key, headers, null, null, null, null);
+    return pgque.send(queue_name, type_name, payload::text, partition_key, headers);
 end
 $$;
 comment on function pgque.send(text, text, jsonb, text, jsonb) is
@@ -1029,7 +1022,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, ev_type, ev_data, null, null, null, null, null, null);
+    return pgque.send(queue_name, ev_type, ev_data);
 end
 $$;
 comment on function pgque.insert_event(text, text, text) is
@@ -1043,8 +1036,29 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+declare
+    v_queue_id int;
+    v_slot int;
+    v_event_seq regclass;
+    v_txid xid8;
+    v_id bigint;
 begin
-    return pgque._send(queue_name, ev_type, ev_data, null, null, ev_extra1, ev_extra2, ev_extra3, ev_extra4);
+    select q.queue_id, q.queue_slot, q.queue_event_seq into v_queue_id, v_slot, v_event_seq
+    from pgque.queue q
+    where q.queue_name = insert_event.queue_name and not q.queue_disable_insert and insert_event.ev_type is not null;
+    if not found then
+        perform pgque._fail_send(queue_name, insert_event.ev_type);
+    end if;
+    v_txid := pg_current_xact_id();  -- before the id: see the ticker part
+    v_id := nextval(v_event_seq);
+    insert into pgque.event (ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4)
+    values (v_txid, v_id, clock_timestamp(), v_slot, v_queue_id, insert_event.ev_type, insert_event.ev_data,
+        insert_event.ev_extra1, insert_event.ev_extra2, insert_event.ev_extra3, insert_event.ev_extra4);
+    if not pgque._nobody_waits(v_queue_id) then
+        perform pgque._wake(queue_name, v_queue_id);
+    end if;
+    return v_id;
 end
 $$;
 comment on function pgque.insert_event(text, text, text, text, text, text, text) is
@@ -1672,45 +1686,6 @@ comment on function pgque.ticker(text) is
     'Makes a tick if one is due by the queue''s ticker_max_count, ticker_max_lag and ticker_idle_period, or was forced. '
     'Returns its id, or NULL if none was due or the queue is paused. Raises QU001, QU006 (external ticker), QU011, QU016.';
 
-create or replace function pgque.ticker(queue text, tick_id bigint, orig_timestamp timestamptz, event_seq bigint)
-returns bigint
-language plpgsql
-security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-    v_queue pgque.queue := pgque._find_queue(queue);
-    v_last pgque.tick;
-    v_tick pgque.tick;
-begin
-    perform pgque._require_read_committed();
-    perform pgque._require('tick_id', ticker.tick_id);
-    if not v_queue.queue_external_ticker then
-        perform pgque._fail_invalid_config('external_ticker', 'false', 'Set external_ticker to true for ticks with ids of your own.');
-    end if;
-    v_last := pgque._newest_tick(v_queue.queue_id);
-    if ticker.tick_id <= coalesce(v_last.tick_id, 0) then
-        perform pgque._fail_invalid_argument('tick_id', format('%s is not above the last one, %s', ticker.tick_id, v_last.tick_id));
-    elsif ticker.tick_id > 4611686018427387904 then
-        perform pgque._fail_invalid_argument('tick_id', format('%s is above 2^62: no room for later ticks', ticker.tick_id));
-    end if;
-    if pgque._numbered_elsewhere(v_queue, v_last) then
-        perform pgque._renumber(v_queue, ticker.tick_id);
-        return ticker.tick_id;
-    end if;
-    v_tick := pgque._take_tick(v_queue, ticker.tick_id);
-    perform setval(v_queue.queue_tick_seq, ticker.tick_id);  -- so that own ticks would go on above it
-    v_tick.tick_time := orig_timestamp;
-    v_tick.tick_event_seq := greatest(v_tick.tick_event_seq, event_seq);
-    v_tick.tick_pending := pgque._pending(v_last, v_tick, null);
-    perform pgque._store_tick(v_queue, v_tick);
-    return ticker.tick_id;
-end
-$$;
-comment on function pgque.ticker(text, bigint, timestamptz, bigint) is
-    'Makes a tick with the id and time of an external ticker. Calls for one queue must not overlap. '
-    'Returns tick_id. Raises QU001, QU007 (external_ticker is off), QU011, QU013 (not above the last one), QU016.';
-
 create or replace function pgque.ticker()
 returns bigint
 language plpgsql
@@ -1831,7 +1806,7 @@ begin
         perform pgque._wait_for_other_tick(v_queue.queue_id);
         v_last := pgque._newest_tick(v_queue.queue_id);
         if not pgque._has_news(v_queue, v_last) then
-            return null;
+            return v_last.tick_id;
         end if;
     end if;
     return (pgque._make_tick(v_queue, v_last, v_fresh)).tick_id;
@@ -1839,30 +1814,34 @@ end
 $$;
 comment on function pgque.tick_if_new(text) is
     'For consumers: moves due retries, and makes a tick at once if it would show anything new. Call it in a transaction of '
-    'its own. Returns the tick''s id, or NULL where there is nothing new, or the queue is paused or has an external ticker. '
-    'Retries that it moved are in the next tick; next_retry_at then says now. Raises QU001, QU011, QU016.';
+    'its own. Returns the tick''s id, also of one that another session made at the same moment, or NULL where there is '
+    'nothing new, or the queue is paused or has an external ticker. Retries that it moved are in the next tick; next_retry_at then says now. Raises QU001, QU011, QU016.';
 
-create or replace function pgque.next_retry_at(queue text)
+-- Whether a tick beyond the consumer's position may bring it something.
+create or replace function pgque._is_behind(p_state pgque.subscription_state, p_newest pgque.tick)
+returns boolean
+language plpgsql
+immutable
+as $$
+begin
+    return p_state.next_tick is not null
+        or (p_newest.tick_id > p_state.last_tick and p_newest.tick_event_seq > p_state.last_low);
+end
+$$;
+
+create or replace function pgque._next_retry_at(p_queue pgque.queue)
 returns timestamptz
 language plpgsql
-security definer
-set search_path = pg_catalog, pg_temp
+volatile
 set enable_seqscan = off
 as $$
 declare
-    v_queue pgque.queue := pgque._find_queue(queue);
-    v_pass pgque.delayed_pass;
+    v_pass pgque.delayed_pass := pgque._last_pass(p_queue.queue_id);
 begin
-    if not v_queue.queue_ticker_paused and not v_queue.queue_external_ticker
-        and pgque._has_news(v_queue, pgque._newest_tick(v_queue.queue_id))
-    then
-        return pgque._now();
-    end if;
-    v_pass := pgque._last_pass(v_queue.queue_id);
     return (
         select d.ev_retry_after
         from pgque.delayed_event d
-        where d.ev_queue + 0 = v_queue.queue_id
+        where d.ev_queue + 0 = p_queue.queue_id
             and d.ev_retry_after > v_pass.pass_time
             and exists (select from pgque.subscriber s where s.sub_id = d.ev_owner)
         order by d.ev_retry_after
@@ -1870,9 +1849,42 @@ begin
     );
 end
 $$;
-comment on function pgque.next_retry_at(text) is
-    'When a consumer of this queue should look again at the latest: the earliest retry time, or now if something waits '
-    'for a tick. NULL if nothing is known to come. Raises QU001.';
+
+create or replace function pgque.next_retry_at(queue text, consumer text default null)
+returns timestamptz
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_newest pgque.tick := pgque._newest_tick(v_queue.queue_id);
+    v_sub_id int;
+begin
+    if v_queue.queue_ticker_paused then
+        return null;
+    end if;
+    if not v_queue.queue_external_ticker and pgque._has_news(v_queue, v_newest) then
+        return pgque._now();
+    end if;
+    if consumer is not null then
+        v_sub_id := (
+            select s.sub_id
+            from pgque.subscriber s
+            join pgque.consumer c on c.co_id = s.sub_consumer
+            where s.sub_queue = v_queue.queue_id and c.co_name = next_retry_at.consumer and s.sub_member = ''
+        );
+        if pgque._is_behind(pgque._state(v_sub_id), v_newest) then
+            return pgque._now();
+        end if;
+    end if;
+    return pgque._next_retry_at(v_queue);
+end
+$$;
+comment on function pgque.next_retry_at(text, text) is
+    'When a consumer of this queue should look again at the latest: the earliest retry time, or now if something waits for a '
+    'tick, or a tick for the consumer (NULL: not looked at). NULL if nothing is known to come, or the queue is paused. '
+    'Raises QU001.';
 
 create or replace function pgque.mark_waiting(queue text, waiting boolean)
 returns void
@@ -2039,6 +2051,47 @@ comment on function pgque.unsubscribe(text, text) is
     'Removes a subscription with its position and waiting retries; its dead letters stay. Returns 1, or 0 if there was none. '
     'Raises QU001, QU013.';
 
+-- External tickers: ticks with ids and times of somebody else's, as PgQ has them.
+
+create or replace function pgque.ticker(queue text, tick_id bigint, orig_timestamp timestamptz, event_seq bigint)
+returns bigint
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_last pgque.tick;
+    v_tick pgque.tick;
+begin
+    perform pgque._require_read_committed();
+    perform pgque._require('tick_id', ticker.tick_id);
+    if not v_queue.queue_external_ticker then
+        perform pgque._fail_invalid_config('external_ticker', 'false', 'Set external_ticker to true for ticks with ids of your own.');
+    end if;
+    v_last := pgque._newest_tick(v_queue.queue_id);
+    if ticker.tick_id <= coalesce(v_last.tick_id, 0) then
+        perform pgque._fail_invalid_argument('tick_id', format('%s is not above the last one, %s', ticker.tick_id, v_last.tick_id));
+    elsif ticker.tick_id > 4611686018427387904 then
+        perform pgque._fail_invalid_argument('tick_id', format('%s is above 2^62: no room for later ticks', ticker.tick_id));
+    end if;
+    if pgque._numbered_elsewhere(v_queue, v_last) then
+        perform pgque._renumber(v_queue, ticker.tick_id);
+        return ticker.tick_id;
+    end if;
+    v_tick := pgque._take_tick(v_queue, ticker.tick_id);
+    perform setval(v_queue.queue_tick_seq, ticker.tick_id);  -- so that own ticks would go on above it
+    v_tick.tick_time := orig_timestamp;
+    v_tick.tick_event_seq := greatest(v_tick.tick_event_seq, event_seq);
+    v_tick.tick_pending := pgque._pending(v_last, v_tick, null);
+    perform pgque._store_tick(v_queue, v_tick);
+    return ticker.tick_id;
+end
+$$;
+comment on function pgque.ticker(text, bigint, timestamptz, bigint) is
+    'Makes a tick with the id and time of an external ticker. Calls for one queue must not overlap. '
+    'Returns tick_id. Raises QU001, QU007 (external_ticker is off), QU011, QU013 (not above the last one), QU016.';
+
 -- Receiving: the window between two ticks, handed out in order of ev_id, in pieces.
 --
 -- A window (S1, S2] holds the messages that S2 shows and S1 does not. By the rules of the ticker part they are
@@ -2185,7 +2238,7 @@ language plpgsql
 as $$
 begin
     if p_before.next_tick is not null
-        or p_after.last_low - p_before.last_low > 1000
+        or p_after.last_low > p_before.last_low
         or (p_after.last_tick > p_before.last_tick and pgque._now() - p_before.active > '10 minutes')
     then
         perform pgque._append_state(p_after);
@@ -2452,11 +2505,15 @@ begin
     from pgque.subscriber s
     join pgque.queue q on q.queue_id = s.sub_queue
     where s.sub_id = p_state.sub_id;
+    if not found then  -- drop_queue does not wait for the subscription's lock
+        perform pgque._fail_batch_not_open(pgque._batch_id(p_state));
+    end if;
     return v_queue;
 end
 $$;
 
--- The message of the open batch that its consumer knows as p_msg_id.
+-- The message of the open batch that its consumer knows as p_msg_id. A message that was nacked in two batches, the
+-- first of which was given back, comes again twice under its id: then the first copy that is not settled.
 create or replace function pgque._handed_out(p_queue pgque.queue, p_state pgque.subscription_state, p_msg_id bigint)
 returns pgque.event
 language plpgsql
@@ -2473,9 +2530,11 @@ begin
         pgque._event_tables(p_queue));
     execute format(
         'select * from (%s) e where ev_queue = $2 and (ev_owner is null or ev_owner = $3) and ev_id <= $4'
-        ' and not pg_visible_in_snapshot(ev_txid, $5) and pg_visible_in_snapshot(ev_txid, $6)', v_query)
+        ' and not pg_visible_in_snapshot(ev_txid, $5) and pg_visible_in_snapshot(ev_txid, $6)'
+        ' order by ev_id <= $7, ev_id limit 1', v_query)
     into v_event
-    using p_msg_id, p_queue.queue_id, p_state.owner_id, p_state.handed_to, p_state.last_snapshot, p_state.next_snapshot;
+    using p_msg_id, p_queue.queue_id, p_state.owner_id, p_state.handed_to, p_state.last_snapshot, p_state.next_snapshot,
+        p_state.position;
     if v_event.ev_id is null then
         perform pgque._require('msg_id', p_msg_id);
         perform pgque._fail_message_not_in_batch(pgque._batch_id(p_state), p_msg_id);
@@ -2568,7 +2627,7 @@ begin
         return 0;
     end if;
     v_state.batch_open := false;
-    v_state.deliveries := greatest(v_state.deliveries - 1, 0);
+    v_state.deliveries := case when v_state.position < v_state.handed_to then greatest(v_state.deliveries - 1, 0) else 0 end;
     perform pgque._append_state(v_state);
     if v_state.owner_id <> v_state.sub_id then
         perform pgque._wake(q.queue_name, q.queue_id) from pgque._queue_of(v_state) q;  -- other members may take it
@@ -4317,13 +4376,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = 'e6c5c9178df5cb26c8d07d7e24c3f587f1f539b7c6cbfa376413eb788edccb56'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = 'd116ca74aef7fc70e7acfc39663fec7199865aa01c22eff407999aa8ab50e4c5'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, 'e6c5c9178df5cb26c8d07d7e24c3f587f1f539b7c6cbfa376413eb788edccb56') = 0
+            and strpos(p.prosrc, 'd116ca74aef7fc70e7acfc39663fec7199865aa01c22eff407999aa8ab50e4c5') = 0
     ) f
 $$;
 
@@ -4437,11 +4496,12 @@ returns void
 language plpgsql
 as $$
 begin
+    perform pgque.stop();  -- jobs would go on failing without us
     drop schema pgque cascade;
 end
 $$;
 comment on function pgque.uninstall() is
-    'Drops the schema with all queues and messages. For its owner only; the three roles stay, since other databases of the '
+    'Removes our jobs from pg_cron and drops the schema with all queues and messages. For its owner only; the three roles stay, since other databases of the '
     'cluster may use them.';
 
 -- Grants: the whole security model. PUBLIC has nothing; pgque_reader consumes and looks; pgque_writer produces;

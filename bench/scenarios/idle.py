@@ -93,11 +93,23 @@ def _consumers(dsn: str) -> Iterator[None]:
         thread.start()
     try:
         yield
+        _check_waiting(dsn)
     finally:
         for consumer in consumers:
             consumer.stop()
         for thread in threads:
             thread.join()
+
+
+def _check_waiting(dsn: str) -> None:
+    """See that the consumers were there at all: each holds the mark of its queue."""
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("""
+            select count(*) from pg_locks join pg_database d on d.oid = database
+             where datname = current_database() and locktype = 'advisory' and mode = 'ShareLock'
+        """).fetchone()
+    if row != (COUNT,):
+        raise RuntimeError(f"{row} of {COUNT} consumers are waiting")
 
 
 @contextlib.contextmanager

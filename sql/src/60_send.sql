@@ -1,14 +1,16 @@
--- Sending: one static INSERT, and a NOTIFY only if somebody waits.
+-- Sending: one static INSERT, and a NOTIFY only if somebody waits. This is the hottest code of all, so send and
+-- insert_event hold it themselves: an inner function would cost as much as a partition's routing.
 --
 -- A sender looks its queue up and inserts into the event table that is current in its snapshot. A rotation
 -- that switches tables at this moment does not matter: readers look into all tables of the queue, and a table
 -- is truncated only after a look, under its lock, that nothing in it is unread (see the upkeep part).
 
-create or replace function pgque._fail_send(p_queue text)
+create or replace function pgque._fail_send(p_queue text, p_type text)
 returns void
 language plpgsql
 as $$
 begin
+    perform pgque._require('type', p_type);
     perform pgque._find_queue(p_queue);
     perform pgque._fail_queue_disabled(p_queue);
 end
@@ -18,6 +20,14 @@ $$;
 -- at the same moment see each other, hence the second try. Whoever begins to wait between this look and our
 -- commit looks at the queue once more after it took the lock, and else at its next poll: it is late, not lost.
 -- Taking and giving back is one expression: between two statements a cancelled session would keep the lock.
+create or replace function pgque._nobody_waits(p_queue_id int)
+returns boolean
+language sql
+volatile
+as $$
+    select pg_try_advisory_lock(1346851159, p_queue_id) and pg_advisory_unlock(1346851159, p_queue_id)
+$$;
+
 create or replace function pgque._wake(p_queue text, p_queue_id int)
 returns void
 language plpgsql
@@ -28,42 +38,6 @@ begin
     elsif coalesce(current_setting('pgque.notify', true), '') <> 'off' and pg_notification_queue_usage() < 0.5 then
         perform pg_notify('pgque_' || p_queue, '');
     end if;
-end
-$$;
-
-create or replace function pgque._send(
-    p_queue text, p_type text, p_data text, p_key text, p_headers jsonb,
-    p_extra1 text, p_extra2 text, p_extra3 text, p_extra4 text
-)
-returns bigint
-language plpgsql
-as $$
-declare
-    v_id bigint;
-    v_queue_id int;
-    v_slot int;
-    v_event_seq regclass;
-begin
-    select queue_id, queue_slot, queue_event_seq into v_queue_id, v_slot, v_event_seq
-    from pgque.queue
-    where queue_name = p_queue and not queue_disable_insert and p_type is not null;
-    if not found then
-        perform pgque._require('type', p_type);
-        perform pgque._fail_send(p_queue);
-    end if;
-    insert into pgque.event (
-        ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data,
-        ev_extra1, ev_extra2, ev_extra3, ev_extra4, ev_key, ev_headers
-    )
-    values (
-        pg_current_xact_id(), nextval(v_event_seq), clock_timestamp(), v_slot, v_queue_id, p_type, p_data,
-        p_extra1, p_extra2, p_extra3, p_extra4, p_key, p_headers
-    )
-    returning ev_id into v_id;
-    if (case when pg_try_advisory_lock(1346851159, v_queue_id) then not pg_advisory_unlock(1346851159, v_queue_id) else true end) then
-        perform pgque._wake(p_queue, v_queue_id);
-    end if;
-    return v_id;
 end
 $$;
 
@@ -112,7 +86,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, 'default', payload, null, null, null, null, null, null);
+    return pgque.send(queue_name, 'default', payload);
 end
 $$;
 comment on function pgque.send(text, text) is
@@ -125,7 +99,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, 'default', payload::text, null, null, null, null, null, null);
+    return pgque.send(queue_name, 'default', payload::text);
 end
 $$;
 comment on function pgque.send(text, jsonb) is
@@ -139,8 +113,27 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_queue_id int;
+    v_slot int;
+    v_event_seq regclass;
+    v_txid xid8;
+    v_id bigint;
 begin
-    return pgque._send(queue_name, type_name, payload, partition_key, headers, null, null, null, null);
+    select q.queue_id, q.queue_slot, q.queue_event_seq into v_queue_id, v_slot, v_event_seq
+    from pgque.queue q
+    where q.queue_name = send.queue_name and not q.queue_disable_insert and type_name is not null;
+    if not found then
+        perform pgque._fail_send(queue_name, type_name);
+    end if;
+    v_txid := pg_current_xact_id();  -- before the id: see the ticker part
+    v_id := nextval(v_event_seq);
+    insert into pgque.event (ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data, ev_key, ev_headers)
+    values (v_txid, v_id, clock_timestamp(), v_slot, v_queue_id, type_name, payload, partition_key, headers);
+    if not pgque._nobody_waits(v_queue_id) then
+        perform pgque._wake(queue_name, v_queue_id);
+    end if;
+    return v_id;
 end
 $$;
 comment on function pgque.send(text, text, text, text, jsonb) is
@@ -155,7 +148,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, type_name, payload::text, partition_key, headers, null, null, null, null);
+    return pgque.send(queue_name, type_name, payload::text, partition_key, headers);
 end
 $$;
 comment on function pgque.send(text, text, jsonb, text, jsonb) is
@@ -224,7 +217,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return pgque._send(queue_name, ev_type, ev_data, null, null, null, null, null, null);
+    return pgque.send(queue_name, ev_type, ev_data);
 end
 $$;
 comment on function pgque.insert_event(text, text, text) is
@@ -238,8 +231,29 @@ language plpgsql
 security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+declare
+    v_queue_id int;
+    v_slot int;
+    v_event_seq regclass;
+    v_txid xid8;
+    v_id bigint;
 begin
-    return pgque._send(queue_name, ev_type, ev_data, null, null, ev_extra1, ev_extra2, ev_extra3, ev_extra4);
+    select q.queue_id, q.queue_slot, q.queue_event_seq into v_queue_id, v_slot, v_event_seq
+    from pgque.queue q
+    where q.queue_name = insert_event.queue_name and not q.queue_disable_insert and insert_event.ev_type is not null;
+    if not found then
+        perform pgque._fail_send(queue_name, insert_event.ev_type);
+    end if;
+    v_txid := pg_current_xact_id();  -- before the id: see the ticker part
+    v_id := nextval(v_event_seq);
+    insert into pgque.event (ev_txid, ev_id, ev_time, ev_slot, ev_queue, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4)
+    values (v_txid, v_id, clock_timestamp(), v_slot, v_queue_id, insert_event.ev_type, insert_event.ev_data,
+        insert_event.ev_extra1, insert_event.ev_extra2, insert_event.ev_extra3, insert_event.ev_extra4);
+    if not pgque._nobody_waits(v_queue_id) then
+        perform pgque._wake(queue_name, v_queue_id);
+    end if;
+    return v_id;
 end
 $$;
 comment on function pgque.insert_event(text, text, text, text, text, text, text) is

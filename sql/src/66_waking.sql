@@ -46,7 +46,7 @@ begin
         perform pgque._wait_for_other_tick(v_queue.queue_id);
         v_last := pgque._newest_tick(v_queue.queue_id);
         if not pgque._has_news(v_queue, v_last) then
-            return null;
+            return v_last.tick_id;
         end if;
     end if;
     return (pgque._make_tick(v_queue, v_last, v_fresh)).tick_id;
@@ -54,30 +54,34 @@ end
 $$;
 comment on function pgque.tick_if_new(text) is
     'For consumers: moves due retries, and makes a tick at once if it would show anything new. Call it in a transaction of '
-    'its own. Returns the tick''s id, or NULL where there is nothing new, or the queue is paused or has an external ticker. '
-    'Retries that it moved are in the next tick; next_retry_at then says now. Raises QU001, QU011, QU016.';
+    'its own. Returns the tick''s id, also of one that another session made at the same moment, or NULL where there is '
+    'nothing new, or the queue is paused or has an external ticker. Retries that it moved are in the next tick; next_retry_at then says now. Raises QU001, QU011, QU016.';
 
-create or replace function pgque.next_retry_at(queue text)
+-- Whether a tick beyond the consumer's position may bring it something.
+create or replace function pgque._is_behind(p_state pgque.subscription_state, p_newest pgque.tick)
+returns boolean
+language plpgsql
+immutable
+as $$
+begin
+    return p_state.next_tick is not null
+        or (p_newest.tick_id > p_state.last_tick and p_newest.tick_event_seq > p_state.last_low);
+end
+$$;
+
+create or replace function pgque._next_retry_at(p_queue pgque.queue)
 returns timestamptz
 language plpgsql
-security definer
-set search_path = pg_catalog, pg_temp
+volatile
 set enable_seqscan = off
 as $$
 declare
-    v_queue pgque.queue := pgque._find_queue(queue);
-    v_pass pgque.delayed_pass;
+    v_pass pgque.delayed_pass := pgque._last_pass(p_queue.queue_id);
 begin
-    if not v_queue.queue_ticker_paused and not v_queue.queue_external_ticker
-        and pgque._has_news(v_queue, pgque._newest_tick(v_queue.queue_id))
-    then
-        return pgque._now();
-    end if;
-    v_pass := pgque._last_pass(v_queue.queue_id);
     return (
         select d.ev_retry_after
         from pgque.delayed_event d
-        where d.ev_queue + 0 = v_queue.queue_id
+        where d.ev_queue + 0 = p_queue.queue_id
             and d.ev_retry_after > v_pass.pass_time
             and exists (select from pgque.subscriber s where s.sub_id = d.ev_owner)
         order by d.ev_retry_after
@@ -85,9 +89,42 @@ begin
     );
 end
 $$;
-comment on function pgque.next_retry_at(text) is
-    'When a consumer of this queue should look again at the latest: the earliest retry time, or now if something waits '
-    'for a tick. NULL if nothing is known to come. Raises QU001.';
+
+create or replace function pgque.next_retry_at(queue text, consumer text default null)
+returns timestamptz
+language plpgsql
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_queue pgque.queue := pgque._find_queue(queue);
+    v_newest pgque.tick := pgque._newest_tick(v_queue.queue_id);
+    v_sub_id int;
+begin
+    if v_queue.queue_ticker_paused then
+        return null;
+    end if;
+    if not v_queue.queue_external_ticker and pgque._has_news(v_queue, v_newest) then
+        return pgque._now();
+    end if;
+    if consumer is not null then
+        v_sub_id := (
+            select s.sub_id
+            from pgque.subscriber s
+            join pgque.consumer c on c.co_id = s.sub_consumer
+            where s.sub_queue = v_queue.queue_id and c.co_name = next_retry_at.consumer and s.sub_member = ''
+        );
+        if pgque._is_behind(pgque._state(v_sub_id), v_newest) then
+            return pgque._now();
+        end if;
+    end if;
+    return pgque._next_retry_at(v_queue);
+end
+$$;
+comment on function pgque.next_retry_at(text, text) is
+    'When a consumer of this queue should look again at the latest: the earliest retry time, or now if something waits for a '
+    'tick, or a tick for the consumer (NULL: not looked at). NULL if nothing is known to come, or the queue is paused. '
+    'Raises QU001.';
 
 create or replace function pgque.mark_waiting(queue text, waiting boolean)
 returns void

@@ -144,7 +144,7 @@ language plpgsql
 as $$
 begin
     if p_before.next_tick is not null
-        or p_after.last_low - p_before.last_low > 1000
+        or p_after.last_low > p_before.last_low
         or (p_after.last_tick > p_before.last_tick and pgque._now() - p_before.active > '10 minutes')
     then
         perform pgque._append_state(p_after);

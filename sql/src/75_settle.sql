@@ -63,11 +63,15 @@ begin
     from pgque.subscriber s
     join pgque.queue q on q.queue_id = s.sub_queue
     where s.sub_id = p_state.sub_id;
+    if not found then  -- drop_queue does not wait for the subscription's lock
+        perform pgque._fail_batch_not_open(pgque._batch_id(p_state));
+    end if;
     return v_queue;
 end
 $$;
 
--- The message of the open batch that its consumer knows as p_msg_id.
+-- The message of the open batch that its consumer knows as p_msg_id. A message that was nacked in two batches, the
+-- first of which was given back, comes again twice under its id: then the first copy that is not settled.
 create or replace function pgque._handed_out(p_queue pgque.queue, p_state pgque.subscription_state, p_msg_id bigint)
 returns pgque.event
 language plpgsql
@@ -84,9 +88,11 @@ begin
         pgque._event_tables(p_queue));
     execute format(
         'select * from (%s) e where ev_queue = $2 and (ev_owner is null or ev_owner = $3) and ev_id <= $4'
-        ' and not pg_visible_in_snapshot(ev_txid, $5) and pg_visible_in_snapshot(ev_txid, $6)', v_query)
+        ' and not pg_visible_in_snapshot(ev_txid, $5) and pg_visible_in_snapshot(ev_txid, $6)'
+        ' order by ev_id <= $7, ev_id limit 1', v_query)
     into v_event
-    using p_msg_id, p_queue.queue_id, p_state.owner_id, p_state.handed_to, p_state.last_snapshot, p_state.next_snapshot;
+    using p_msg_id, p_queue.queue_id, p_state.owner_id, p_state.handed_to, p_state.last_snapshot, p_state.next_snapshot,
+        p_state.position;
     if v_event.ev_id is null then
         perform pgque._require('msg_id', p_msg_id);
         perform pgque._fail_message_not_in_batch(pgque._batch_id(p_state), p_msg_id);
@@ -179,7 +185,7 @@ begin
         return 0;
     end if;
     v_state.batch_open := false;
-    v_state.deliveries := greatest(v_state.deliveries - 1, 0);
+    v_state.deliveries := case when v_state.position < v_state.handed_to then greatest(v_state.deliveries - 1, 0) else 0 end;
     perform pgque._append_state(v_state);
     if v_state.owner_id <> v_state.sub_id then
         perform pgque._wake(q.queue_name, q.queue_id) from pgque._queue_of(v_state) q;  -- other members may take it

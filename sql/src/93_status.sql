@@ -135,9 +135,10 @@ returns void
 language plpgsql
 as $$
 begin
+    perform pgque.stop();  -- jobs would go on failing without us
     drop schema pgque cascade;
 end
 $$;
 comment on function pgque.uninstall() is
-    'Drops the schema with all queues and messages. For its owner only; the three roles stay, since other databases of the '
+    'Removes our jobs from pg_cron and drops the schema with all queues and messages. For its owner only; the three roles stay, since other databases of the '
     'cluster may use them.';

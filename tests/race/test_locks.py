@@ -20,7 +20,7 @@ CONSUMERS = ("x", "y")
 
 # No failure here: somebody else dropped the queue, unsubscribed the consumer or settled the batch;
 # or the tick is not there to start from.
-EXPECTED = {"QU001", "QU002", "QU003", "QU004", "QU010"}
+EXPECTED = {"QU001", "QU002", "QU003", "QU004", "QU008", "QU009", "QU010"}
 
 # One call a transaction.
 CALLS = """
@@ -55,6 +55,13 @@ select pgque.maint_retry_events()
 select pgque.maint_rotate_tables_step1('{queue}')
 select pgque.maint_rotate_tables_step2()
 select pgque.dlq_replay_all('{queue}')
+select pgque.subscribe_subconsumer('{queue}', 'g', '{consumer}')
+select pgque.unsubscribe_subconsumer('{queue}', 'g', '{consumer}', 1)
+select * from pgque.receive_coop('{queue}', 'g', '{consumer}', 2, '1 ms')
+select * from pgque.receive_coop('{queue}', 'g', '{consumer}', 2)
+select pgque.nack(batch_id, msg_id, '0') from pgque.receive_coop('{queue}', 'g', '{consumer}', 2)
+select pgque.touch_subconsumer('{queue}', 'g', '{consumer}')
+select pgque.unsubscribe('{queue}', 'g')
 select pgque.dlq_purge('{queue}', '0')
 select * from pgque.get_consumer_info()
 select * from pgque.status()

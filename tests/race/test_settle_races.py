@@ -9,7 +9,7 @@ import pytest
 
 from tests.fix_db import Connect
 from tests.fix_wait import wait_blocked
-from tests.race.sessions import at_once, replace_body, rewrite, start
+from tests.race.sessions import at_once, replace_body, rewrite, start, stopped_at
 from tests.sql.calls import (
     ack,
     bring_back,
@@ -196,6 +196,22 @@ def test_the_queue_is_dropped_in_the_middle(
             with refused(code):
                 rows(conn, f"select pgque.{again}")
     assert ack(conn, message.batch_id) == 0
+
+
+@pytest.mark.parametrize("call", ["nack({b}, {m})", "ack_to({b}, {m})", "event_retry({b}, {m}, 0)"])
+def test_the_queue_is_gone_when_its_batch_was_found(
+    conn: psycopg.Connection, topic: str, connect: Connect, call: str
+) -> None:
+    """A drop that commits in the middle of a call, after the batch was seen to be open: QU003."""
+    rewrite(conn, "_open_state", "        return", "        perform public.stop(6); return")
+    send(conn, topic, "x")
+    tick(conn, topic)
+    (message,) = receive(conn, topic)
+    statement = call.format(b=message.batch_id, m=message.msg_id)
+    with stopped_at(conn, 6, connect(), f"select pgque.{statement}") as late:
+        value(conn, "select pgque.drop_queue(%s, true)", topic)
+    with refused("QU003"):
+        late.result(10)
 
 
 def test_two_replays_replay_once(conn: psycopg.Connection, topic: str, connect: Connect) -> None:

@@ -7,6 +7,7 @@ taken out in the test's own database, where it is seen to be lost, or to come tw
 from __future__ import annotations
 
 import psycopg
+import pytest
 
 from tests.fix_db import Connect
 from tests.fix_wait import wait_blocked
@@ -116,17 +117,18 @@ def test_two_tickers_number_their_snapshots_in_order(
     assert taken == ["once"]  # guarded: the first time, else one more
 
 
+@pytest.mark.parametrize("call", ["ticker", "tick_if_new"])
 def test_a_long_transaction_that_ticked_holds_no_ticker_up(
-    conn: psycopg.Connection, topic: str, connect: Connect, guarded: bool
+    conn: psycopg.Connection, topic: str, connect: Connect, guarded: bool, call: str
 ) -> None:
     """Hazard 2. The section ends before the transaction. With a lock to its end, tickers and
     consumers would be seen to wait for the user's transaction."""
     if not guarded:
         rewrite(conn, "_take_tick", LOCK, LOCK.replace("advisory", "advisory_xact"))
     long, other = connect(autocommit=False), connect()
-    long.execute("select pgque.force_next_tick(%s)", [topic])
-    long.execute("select pgque.ticker(%s)", [topic])
     send(conn, topic, "x")
+    value(conn, "select pgque.force_next_tick(%s)", topic)
+    assert value(long, f"select pgque.{call}(%s)", topic) is not None
     ticked = start(other, "select pgque.tick_if_new(%s) as id", topic)
     if guarded:
         assert ticked.result(10)[0].id is not None

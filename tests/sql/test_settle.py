@@ -10,6 +10,7 @@ import pytest
 from tests.fix_db import Connect
 from tests.sql.calls import (
     ack,
+    bring_back,
     drain,
     nack,
     receive,
@@ -148,6 +149,26 @@ def test_what_was_nacked_before_a_release_is_only_retried(
     assert take(conn, topic) == ["3", "4", "5"]
     value(conn, "select pgque.maint_retry_events()")
     assert drain(conn, topic) == ["2"]
+
+
+def test_two_copies_of_a_message_are_settled_one_after_the_other(
+    conn: psycopg.Connection, topic: str, batch: list[Any]
+) -> None:
+    """Nacked, given back, and nacked once more in the next batch, it comes twice; the second copy
+    can be nacked and acked though the first one is settled."""
+    nack(conn, batch[0])
+    release(conn, batch[0].batch_id)
+    again = receive(conn, topic)
+    nack(conn, again[0])
+    ack(conn, again[0].batch_id)
+    bring_back(conn, topic)
+    for retries in (1, 1):
+        (copy,) = receive(conn, topic, limit=1)
+        assert (copy.msg_id, copy.retry_count) == (batch[0].msg_id, retries)
+        assert nack(conn, copy) == 1
+        assert ack_to(conn, copy) == 1
+        ack(conn, copy.batch_id)
+    assert receive(conn, topic) == []
 
 
 def test_one_consumers_batch_is_not_anothers(

@@ -46,6 +46,15 @@ def test_the_class_follows_the_sqlstate(error: Exception, kind: type[Exception])
     assert ours.sqlstate == getattr(error, "sqlstate", None)
 
 
+def test_codes_of_ours_have_classes_of_ours() -> None:
+    """What psycopg knows only as a database error."""
+
+    class Raised(psycopg.DatabaseError):
+        sqlstate = "QU017"
+
+    assert type(translate(Raised("pg_cron is not installed"))) is pgque.PgqueSchedulerMissing
+
+
 def test_message_does_not_decide() -> None:
     """A text that looks like another error changes nothing."""
     assert type(translate(pg.InternalError_("queue not found"))) is pgque.PgqueError

@@ -107,6 +107,7 @@ class Listener:
             alarm.wait(min(timeout, max(self._next_try - time.monotonic(), 0.01)))
             return
         alarm.wait(timeout, self._conn.fileno())
+        self.has_news()  # what is heard until here is looked for by the poll that follows
 
     def close(self) -> None:
         """Close the connection; with it, nobody waits here any more."""

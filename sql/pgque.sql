@@ -27,8 +27,9 @@
 -- Locks, in the order in which they are taken (a function takes some, never against the order):
 --   1 row of queue   2 row of consumer   3 subscription   4 tick section   5 event tables   6 state tables
 -- Lock 3 is the advisory lock (1346851155, sub_id), held to the end of the transaction. Lock 4 is the
--- advisory lock (1346851156, queue_id), held for microseconds within one call. Two more keys stand outside
--- the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
+-- advisory lock (1346851156, queue_id), held for microseconds within one call. Before all of them comes
+-- (1346851150, hash of a queue's name), which create_queue holds to the end of the transaction. Some more keys
+-- stand outside the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
 -- (1346851154, queue_id) admits one mover of due messages, (1346851149, queue_id) one consumer that ticks (others
 -- wait 20 ms at most), (1346851148, 0) one ticker_loop, (1346851157, 0) one upkeep. Upkeep takes 5 and 6 only if
 -- they are free at once.
@@ -651,6 +652,12 @@ begin
     if exists (select from pgque.queue where queue_name = create_queue.queue) then
         return 0;
     end if;
+    -- Two who create one queue take turns before either takes tables for it: whoever waited for the other's name
+    -- with the lock for new tables in hand would keep it from its next queue.
+    perform pg_advisory_xact_lock(1346851150, hashtext(queue));
+    if exists (select from pgque.queue where queue_name = create_queue.queue) then
+        return 0;
+    end if;
     v_storage := pgque._claim_storage();
     insert into pgque.queue (queue_name, queue_storage, queue_data_pfx, queue_event_seq, queue_tick_seq, queue_cluster)
     values (
@@ -661,7 +668,7 @@ begin
     on conflict (queue_name) do nothing
     returning queue_id into v_queue_id;
     if v_queue_id is null then
-        return 0;  -- created by another session meanwhile; the storage stays free for the next queue
+        return 0;  -- it is there, though our snapshot does not show it; the storage stays free for the next queue
     end if;
     update pgque.event_storage set storage_queue = v_queue_id where storage_id = v_storage;
     return 1;
@@ -709,11 +716,12 @@ begin
     if v_consumers > 0 and force is not true then
         perform pgque._fail_queue_in_use(queue, v_consumers);
     end if;
+    -- Its messages stay behind under a queue_id that nobody asks for, until upkeep truncates the tables or
+    -- the next queue's rotation does. So dropping waits for no producer, and no producer for it. This row comes
+    -- before the queue is gone: somebody may hold it who then waits to create a queue of the same name.
+    update pgque.event_storage set storage_queue = null where storage_id = v_queue.queue_storage;
     delete from pgque.subscriber where sub_queue = v_queue.queue_id;
     delete from pgque.queue where queue_id = v_queue.queue_id;
-    -- Its messages stay behind under a queue_id that nobody asks for, until upkeep truncates the tables or
-    -- the next queue's rotation does. So dropping waits for no producer, and no producer for it.
-    update pgque.event_storage set storage_queue = null where storage_id = v_queue.queue_storage;
     return 1;
 end
 $$;
@@ -816,8 +824,10 @@ language plpgsql
 as $$
 begin
     perform pgque._require('type', p_type);
-    perform pgque._find_queue(p_queue);
-    perform pgque._fail_queue_disabled(p_queue);
+    if (pgque._find_queue(p_queue)).queue_disable_insert then
+        perform pgque._fail_queue_disabled(p_queue);
+    end if;
+    perform pgque._fail_queue_not_found(p_queue);  -- it was created, or enabled, after the caller looked
 end
 $$;
 
@@ -1874,7 +1884,9 @@ begin
             join pgque.consumer c on c.co_id = s.sub_consumer
             where s.sub_queue = v_queue.queue_id and c.co_name = next_retry_at.consumer and s.sub_member = ''
         );
-        if pgque._is_behind(pgque._state(v_sub_id), v_newest) then
+        if v_sub_id is null then
+            perform pgque._fail_consumer_not_found(queue, consumer);
+        elsif pgque._is_behind(pgque._state(v_sub_id), v_newest) then
             return pgque._now();
         end if;
     end if;
@@ -1884,7 +1896,7 @@ $$;
 comment on function pgque.next_retry_at(text, text) is
     'When a consumer of this queue should look again at the latest: the earliest retry time, or now if something waits for a '
     'tick, or a tick for the consumer (NULL: not looked at). NULL if nothing is known to come, or the queue is paused. '
-    'Raises QU001.';
+    'Raises QU001, QU002.';
 
 create or replace function pgque.mark_waiting(queue text, waiting boolean)
 returns void
@@ -2210,8 +2222,8 @@ declare
     v_event record;
     v_all pgque.subscription_state;
 begin
-    if v_newest.tick_id <= p_state.last_tick then
-        return p_state;
+    if v_newest.tick_id is null or v_newest.tick_id <= p_state.last_tick then
+        return p_state;  -- NULL: the queue was dropped meanwhile, and its ticks are reclaimed
     end if;
     v_all := pgque._enter_window(p_state, v_newest);
     execute pgque._window_query(p_queue, v_all, 'ev_id, ev_txid') into v_event
@@ -2851,7 +2863,12 @@ begin
         end if;
         update pgque.subscriber set sub_cooperative = true where sub_id = v_group_id;
     end if;
-    return pgque._find_subscription(p_queue, p_consumer, true);
+    v_group_id := pgque._find_subscription(p_queue, p_consumer, true);
+    perform from pgque.subscriber where sub_id = v_group_id for key share;  -- nobody may remove it until the member is in
+    if not found then
+        perform pgque._fail_consumer_not_found(p_queue.queue_name, p_consumer);
+    end if;
+    return v_group_id;
 end
 $$;
 
@@ -4376,13 +4393,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = 'd116ca74aef7fc70e7acfc39663fec7199865aa01c22eff407999aa8ab50e4c5'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '3131f4c36da996cac496aa158719e9018b727f89658bbf5a0167c82bb2e4ef10'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, 'd116ca74aef7fc70e7acfc39663fec7199865aa01c22eff407999aa8ab50e4c5') = 0
+            and strpos(p.prosrc, '3131f4c36da996cac496aa158719e9018b727f89658bbf5a0167c82bb2e4ef10') = 0
     ) f
 $$;
 

@@ -25,8 +25,9 @@
 -- Locks, in the order in which they are taken (a function takes some, never against the order):
 --   1 row of queue   2 row of consumer   3 subscription   4 tick section   5 event tables   6 state tables
 -- Lock 3 is the advisory lock (1346851155, sub_id), held to the end of the transaction. Lock 4 is the
--- advisory lock (1346851156, queue_id), held for microseconds within one call. Two more keys stand outside
--- the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
+-- advisory lock (1346851156, queue_id), held for microseconds within one call. Before all of them comes
+-- (1346851150, hash of a queue's name), which create_queue holds to the end of the transaction. Some more keys
+-- stand outside the order because nobody waits for them: (1346851159, queue_id) says "a consumer waits for this queue",
 -- (1346851154, queue_id) admits one mover of due messages, (1346851149, queue_id) one consumer that ticks (others
 -- wait 20 ms at most), (1346851148, 0) one ticker_loop, (1346851157, 0) one upkeep. Upkeep takes 5 and 6 only if
 -- they are free at once.

@@ -73,6 +73,12 @@ begin
     if exists (select from pgque.queue where queue_name = create_queue.queue) then
         return 0;
     end if;
+    -- Two who create one queue take turns before either takes tables for it: whoever waited for the other's name
+    -- with the lock for new tables in hand would keep it from its next queue.
+    perform pg_advisory_xact_lock(1346851150, hashtext(queue));
+    if exists (select from pgque.queue where queue_name = create_queue.queue) then
+        return 0;
+    end if;
     v_storage := pgque._claim_storage();
     insert into pgque.queue (queue_name, queue_storage, queue_data_pfx, queue_event_seq, queue_tick_seq, queue_cluster)
     values (
@@ -83,7 +89,7 @@ begin
     on conflict (queue_name) do nothing
     returning queue_id into v_queue_id;
     if v_queue_id is null then
-        return 0;  -- created by another session meanwhile; the storage stays free for the next queue
+        return 0;  -- it is there, though our snapshot does not show it; the storage stays free for the next queue
     end if;
     update pgque.event_storage set storage_queue = v_queue_id where storage_id = v_storage;
     return 1;
@@ -131,11 +137,12 @@ begin
     if v_consumers > 0 and force is not true then
         perform pgque._fail_queue_in_use(queue, v_consumers);
     end if;
+    -- Its messages stay behind under a queue_id that nobody asks for, until upkeep truncates the tables or
+    -- the next queue's rotation does. So dropping waits for no producer, and no producer for it. This row comes
+    -- before the queue is gone: somebody may hold it who then waits to create a queue of the same name.
+    update pgque.event_storage set storage_queue = null where storage_id = v_queue.queue_storage;
     delete from pgque.subscriber where sub_queue = v_queue.queue_id;
     delete from pgque.queue where queue_id = v_queue.queue_id;
-    -- Its messages stay behind under a queue_id that nobody asks for, until upkeep truncates the tables or
-    -- the next queue's rotation does. So dropping waits for no producer, and no producer for it.
-    update pgque.event_storage set storage_queue = null where storage_id = v_queue.queue_storage;
     return 1;
 end
 $$;

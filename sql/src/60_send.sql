@@ -11,8 +11,10 @@ language plpgsql
 as $$
 begin
     perform pgque._require('type', p_type);
-    perform pgque._find_queue(p_queue);
-    perform pgque._fail_queue_disabled(p_queue);
+    if (pgque._find_queue(p_queue)).queue_disable_insert then
+        perform pgque._fail_queue_disabled(p_queue);
+    end if;
+    perform pgque._fail_queue_not_found(p_queue);  -- it was created, or enabled, after the caller looked
 end
 $$;
 

@@ -114,7 +114,9 @@ begin
             join pgque.consumer c on c.co_id = s.sub_consumer
             where s.sub_queue = v_queue.queue_id and c.co_name = next_retry_at.consumer and s.sub_member = ''
         );
-        if pgque._is_behind(pgque._state(v_sub_id), v_newest) then
+        if v_sub_id is null then
+            perform pgque._fail_consumer_not_found(queue, consumer);
+        elsif pgque._is_behind(pgque._state(v_sub_id), v_newest) then
             return pgque._now();
         end if;
     end if;
@@ -124,7 +126,7 @@ $$;
 comment on function pgque.next_retry_at(text, text) is
     'When a consumer of this queue should look again at the latest: the earliest retry time, or now if something waits for a '
     'tick, or a tick for the consumer (NULL: not looked at). NULL if nothing is known to come, or the queue is paused. '
-    'Raises QU001.';
+    'Raises QU001, QU002.';
 
 create or replace function pgque.mark_waiting(queue text, waiting boolean)
 returns void

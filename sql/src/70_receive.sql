@@ -116,8 +116,8 @@ declare
     v_event record;
     v_all pgque.subscription_state;
 begin
-    if v_newest.tick_id <= p_state.last_tick then
-        return p_state;
+    if v_newest.tick_id is null or v_newest.tick_id <= p_state.last_tick then
+        return p_state;  -- NULL: the queue was dropped meanwhile, and its ticks are reclaimed
     end if;
     v_all := pgque._enter_window(p_state, v_newest);
     execute pgque._window_query(p_queue, v_all, 'ev_id, ev_txid') into v_event

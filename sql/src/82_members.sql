@@ -44,7 +44,12 @@ begin
         end if;
         update pgque.subscriber set sub_cooperative = true where sub_id = v_group_id;
     end if;
-    return pgque._find_subscription(p_queue, p_consumer, true);
+    v_group_id := pgque._find_subscription(p_queue, p_consumer, true);
+    perform from pgque.subscriber where sub_id = v_group_id for key share;  -- nobody may remove it until the member is in
+    if not found then
+        perform pgque._fail_consumer_not_found(p_queue.queue_name, p_consumer);
+    end if;
+    return v_group_id;
 end
 $$;
 

@@ -55,8 +55,8 @@ def use_up_transaction_numbers(conn: psycopg.Connection, count: int = 1) -> None
 
 def source(conn: psycopg.Connection, function: str) -> str:
     """The definition of an internal function, as it can be run again."""
-    name = f"pgque.{function}"
-    return str(value(conn, "select pg_get_functiondef(%s::regproc)", name))
+    kind = "regprocedure" if "(" in function else "regproc"
+    return str(value(conn, f"select pg_get_functiondef(%s::{kind})", f"pgque.{function}"))
 
 
 def rewrite(conn: psycopg.Connection, function: str, old: str, new: str) -> None:

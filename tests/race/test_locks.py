@@ -128,6 +128,33 @@ def test_creating_one_queue_at_once(conn: psycopg.Connection, connect: Connect) 
             value(conn, f"select pgque.drop_queue('q{number // 2}')")
 
 
+def test_creating_several_queues_in_one_transaction(
+    conn: psycopg.Connection, connect: Connect, guarded: bool
+) -> None:
+    """What all workers of an application do at start-up, in the same order. Without the lock on the
+    name, one is seen to wait for the other's queue with the lock that the other one needs to make
+    tables: a deadlock, where one free set of tables is left."""
+    if not guarded:
+        name_lock = "perform pg_advisory_xact_lock(1346851150, hashtext(queue));"
+        rewrite(conn, "create_queue(text)", name_lock, "")
+    value(conn, "select pgque.create_queue('free')")
+    value(conn, "select pgque.drop_queue('free')")
+    first, second = connect(autocommit=False), connect(autocommit=False)
+    create = "select pgque.create_queue(%s) as created"
+    value(first, create, "orders")
+    other = start(second, create, "orders")
+    wait_blocked(conn, second)
+    if guarded:
+        assert value(first, create, "emails") == 1
+        first.commit()
+        assert other.result(10)[0].created == 0
+        assert value(second, create, "emails") == 0
+    else:
+        emails = start(first, create, "emails")
+        codes = [getattr(future.exception(10), "sqlstate", None) for future in (emails, other)]
+        assert "40P01" in codes
+
+
 def test_subscribing_and_configuring_in_one_transaction(
     conn: psycopg.Connection, topic: str, connect: Connect, guarded: bool
 ) -> None:

@@ -8,8 +8,15 @@ import psycopg
 import pytest
 
 from tests.fix_db import Connect
-from tests.fix_wait import wait_blocked
-from tests.race.sessions import at_once, replace_body, rewrite, start, stopped_at
+from tests.fix_wait import wait_blocked, wait_until
+from tests.race.sessions import (
+    at_once,
+    in_background,
+    replace_body,
+    rewrite,
+    start,
+    stopped_at,
+)
 from tests.sql.calls import (
     ack,
     bring_back,
@@ -157,6 +164,45 @@ def test_the_subscription_goes_while_a_call_waits_for_it(
     else:
         with refused("QU002" if call == "receive" else "QU003"):
             late.result(10)
+
+
+def test_a_group_goes_while_a_member_joins(
+    conn: psycopg.Connection, topic: str, connect: Connect, guarded: bool
+) -> None:
+    """Whoever removes the group waits until the member is in, and removes it too. Without the lock
+    on the group's row the member is seen to fail with a foreign key of ours."""
+    join = "select pgque.subscribe_subconsumer(%s, 'g', %s)"
+    value(conn, join, topic, "first")
+    name = "    perform pgque._require_name('subconsumer', p_member);"
+    rewrite(conn, "_register_member", name, f"    perform public.stop(7); {name}")
+    if not guarded:
+        rewrite(conn, "_make_cooperative", "v_group_id for key share", "v_group_id")
+    leaver, joiner, observer = connect(autocommit=False), connect(), connect()
+    with stopped_at(conn, 7, joiner, join, topic, "second") as late:
+        left = start(leaver, "select pgque.unsubscribe(%s, 'g')", topic)
+        if guarded:
+            assert wait_blocked(observer, leaver) == [joiner.info.backend_pid]
+        else:
+            left.result(10)
+            in_background(lambda: commit_when_blocking(observer, leaver, joiner))
+    if guarded:
+        late.result(10)
+        left.result(10)
+        leaver.commit()
+        assert value(conn, "select pgque.touch_subconsumer(%s, 'g', 'second')", topic) == 0
+    else:
+        with refused("23503"):
+            late.result(10)
+
+
+def commit_when_blocking(
+    observer: psycopg.Connection, blocker: psycopg.Connection, blocked: psycopg.Connection
+) -> None:
+    """Wait until the one waits for the other, and let it go on."""
+    pids = "select pg_blocking_pids(%s)"
+    wanted = [blocker.info.backend_pid]
+    wait_until(lambda: value(observer, pids, blocked.info.backend_pid) == wanted)
+    blocker.commit()
 
 
 @pytest.mark.parametrize("call", ["ack", "nack", "receive", "send", "subscribe", "dead", "drop"])

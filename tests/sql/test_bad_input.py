@@ -88,6 +88,7 @@ NULL_IS_GOOD = {
     ("get_consumer_info", "consumer"),
     ("get_batch_info", "batch_id"),
     ("peek", "after_id"),
+    ("next_retry_at", "consumer"),
     ("drop_queue", "force"),
     ("subscribe_subconsumer", "convert_normal"),
     ("register_subconsumer", "convert_normal"),

@@ -2467,9 +2467,12 @@ declare
 begin
     perform pgque._require('batch_id', p_batch_id);
     perform pgque._require_read_committed();
-    perform pgque._lock_subscription(v_sub_id);
-    if exists (select from pgque.subscriber where sub_id = v_sub_id) then  -- not before we have the lock
-        v_state := pgque._state(v_sub_id);
+    if exists (select from pgque.subscriber where sub_id = v_sub_id) then
+        perform pgque._lock_subscription(v_sub_id);
+        select t.* into v_state  -- unless it went while we waited
+        from pgque.subscriber s
+        cross join pgque._state(s.sub_id) t
+        where s.sub_id = v_sub_id;
     end if;
     if v_state.batch_open and pgque._batch_id(v_state) = p_batch_id then
         return v_state;
@@ -4393,13 +4396,13 @@ returns boolean
 language sql
 stable
 as $$
-    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '3131f4c36da996cac496aa158719e9018b727f89658bbf5a0167c82bb2e4ef10'
+    select encode(sha256(convert_to(string_agg(f.digest, '' order by f.digest), 'UTF8')), 'hex') = '7512f90e0a508c83aafb16c256bc8bd2ddf438c291ae6cdc0134b60233d6b26f'
     from (
         select encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') collate "C" as digest
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pgque'::regnamespace
             and p.proname <> 'version'
-            and strpos(p.prosrc, '3131f4c36da996cac496aa158719e9018b727f89658bbf5a0167c82bb2e4ef10') = 0
+            and strpos(p.prosrc, '7512f90e0a508c83aafb16c256bc8bd2ddf438c291ae6cdc0134b60233d6b26f') = 0
     ) f
 $$;
 

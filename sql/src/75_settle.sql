@@ -13,9 +13,12 @@ declare
 begin
     perform pgque._require('batch_id', p_batch_id);
     perform pgque._require_read_committed();
-    perform pgque._lock_subscription(v_sub_id);
-    if exists (select from pgque.subscriber where sub_id = v_sub_id) then  -- not before we have the lock
-        v_state := pgque._state(v_sub_id);
+    if exists (select from pgque.subscriber where sub_id = v_sub_id) then
+        perform pgque._lock_subscription(v_sub_id);
+        select t.* into v_state  -- unless it went while we waited
+        from pgque.subscriber s
+        cross join pgque._state(s.sub_id) t
+        where s.sub_id = v_sub_id;
     end if;
     if v_state.batch_open and pgque._batch_id(v_state) = p_batch_id then
         return v_state;

@@ -98,6 +98,15 @@ def cron(make_server: Callable[..., Server]) -> Iterator[psycopg.Connection]:
 OURS = "select jobname, schedule, database from cron.job order by jobname"
 
 
+def ticked(cron: psycopg.Connection, conn: psycopg.Connection) -> list[str]:
+    """What is delivered in two and a half minutes; else pg_cron's log says why not."""
+    try:
+        return wait_until(lambda: take(conn, "q"), timeout=150, what="a message ticked")
+    except AssertionError as error:
+        log = rows(cron, "select * from cron.job_run_details order by runid desc limit 20")
+        raise AssertionError(f"{error}: {log}") from None
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_pg_cron_ticks(cron: psycopg.Connection) -> None:
@@ -111,7 +120,7 @@ def test_pg_cron_ticks(cron: psycopg.Connection) -> None:
         f"pgque {what} of postgres" for what in ("cleaning", "ticker", "upkeep")
     ]
     send(cron, "q", "x")
-    assert wait_until(lambda: take(cron, "q"), timeout=150, what="a message ticked") == ["x"]
+    assert ticked(cron, cron) == ["x"]
     assert value(cron, "select pgque.stop()") == 3
     assert rows(cron, OURS) == []
 
@@ -132,7 +141,7 @@ def test_pg_cron_in_another_database(cron: psycopg.Connection) -> None:
         for statement in rows(conn, "select * from pgque.start_statements(%s)", seconds):
             cron.execute(statement[0].encode())
         send(conn, "q", "x")
-        assert wait_until(lambda: take(conn, "q"), timeout=150, what="a message ticked") == ["x"]
+        assert ticked(cron, conn) == ["x"]
     # The cleaning job removes the jobs of a database that is gone.
     cleaning = row(
         cron, "select command from cron.job where jobname = 'pgque cleaning of elsewhere'"

@@ -1,7 +1,12 @@
-"""Scheduling: ticker_loop for any scheduler, and start and stop with a real pg_cron."""
+"""Scheduling: ticker_loop for any scheduler, and start and stop with a real pg_cron.
+
+The latter with PGQUE_TEST_PG_CRON=/usr/lib/postgresql/15/bin, after apt-get install
+postgresql-15-cron on Debian 12.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,14 +82,18 @@ def test_seconds_are_known_from_1_5_on(
     assert value(own, "select pgque._cron_has_seconds(%s)", version) is seconds
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cron(make_server: Callable[..., Server]) -> Iterator[psycopg.Connection]:
-    """The database "postgres" of a server with pg_cron in it, and pgque installed."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/lib/pg_cron.so"))
-    if not found:
-        pytest.skip("pg_cron is not on this machine; on Debian: apt-get install postgresql-15-cron")
+    """The database "postgres" of a server of its own with pg_cron in it, and pgque installed.
+
+    Each test has its own, since the launcher of pg_cron 1.4 was seen to go on with jobs that were
+    removed and not to begin new ones.
+    """
+    programs = os.environ.get("PGQUE_TEST_PG_CRON")
+    if programs is None:
+        pytest.skip("PGQUE_TEST_PG_CRON does not name the programs of a server with pg_cron")
     server = make_server(
-        found[-1].parents[1] / "bin",
+        Path(programs),
         shared_preload_libraries="pg_cron",
         **{"cron.database_name": "postgres", "cron.use_background_workers": "on"},
         max_worker_processes="20",

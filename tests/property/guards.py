@@ -50,18 +50,10 @@ GUARDS = {
     "the mover forgets where it was": Guard(
         "_move_due(pgque.queue)", "perform pgque._append_pass(v_pass);", "null;"
     ),
-    "the mover misses what came late": Guard(
-        "_due_events(pgque.delayed_pass, pgque.delayed_pass)",
-        "and d.ev_retry_after <= p_last.pass_time",
-        "and false",
-    ),
     "a retry goes to everybody": Guard(
         "_move_due(pgque.queue)",
         "p_queue.queue_slot, d.ev_queue, d.ev_owner,",
         "p_queue.queue_slot, d.ev_queue, null,",
-    ),
-    "what was nacked is forgotten in the turn": Guard(
-        "_kept_delayed_event(integer)", "or o.batch_id is not null", "or false"
     ),
     "a subscription is not locked": Guard(
         "_lock_subscription(integer)",

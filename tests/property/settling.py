@@ -241,7 +241,8 @@ class Settling(Consuming, Producing, Ticking, Tending):
         if tick:
             self.tick_if_new(pick, sub.queue)
         self.call(session, self.receive_call(sub, limit))
-        if not (batch := self.model.get(session.tx, sub.key).batch):
+        batch = self.model.get(session.tx, sub.key).batch
+        if not batch or not batch.messages:
             return
         for message, answer in zip(batch.messages, answers, strict=False):
             if answer != "good":

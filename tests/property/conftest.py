@@ -1,4 +1,7 @@
-"""The machine's database, and how long it runs: `--hypothesis-profile=soak` runs for longer."""
+"""The machine's database, and how long it runs.
+
+Longer, for an evening: pytest tests/property --hypothesis-profile=soak
+"""
 
 from __future__ import annotations
 

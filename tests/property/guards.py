@@ -60,4 +60,12 @@ GUARDS = {
         "perform pg_advisory_xact_lock(1346851155, p_sub_id);",
         "null;",
     ),
+    "the mover misses what came late": Guard(
+        "_due_events(pgque.delayed_pass, pgque.delayed_pass)",
+        "and d.ev_retry_after <= p_last.pass_time",
+        "and false",
+    ),
+    "what was nacked is forgotten in the turn": Guard(
+        "_kept_delayed_event(integer)", "or o.batch_id is not null", "or false"
+    ),
 }

@@ -1,5 +1,6 @@
 # Needs make and Python 3.10 or newer; everything else is fetched into $(VENV).
 #   make test    lint, types, generated files and the whole suite    (ARGS="-k name" to choose)
+#   make soak    the model of the delivery contract, for an evening, over runs of its own each time
 #   make demo    the main job on a real PostgreSQL                   (ARGS="--dsn ..." for your own)
 #   make bench   figures against plain PostgreSQL, as JSON
 #   make lint    the checks alone;  make format  puts right what can be put right by itself
@@ -11,10 +12,13 @@ BIN := $(VENV)/bin
 WORKERS ?= -n auto --maxprocesses=4
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: test lint format demo bench test-lowest clean
+.PHONY: test soak lint format demo bench test-lowest clean
 
 test: lint
 	$(BIN)/pytest $(WORKERS) $(ARGS)
+
+soak: $(VENV)/dev
+	$(BIN)/pytest tests/property/test_delivery.py --hypothesis-profile=soak $(ARGS)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check

@@ -1,7 +1,4 @@
-"""The machine's database, and how long it runs.
-
-Longer, for an evening: pytest tests/property --hypothesis-profile=soak
-"""
+"""The machine's database, and how long it runs: `make soak` runs for an evening."""
 
 from __future__ import annotations
 
